@@ -1,0 +1,1 @@
+"""An independent reproduction of SafeECGMatch: open-set semi-supervised ECG classification, calibrated."""

@@ -1,0 +1,58 @@
+"""Writing files so that nobody ever meets half of one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+
+@contextmanager
+def atomic_path(target: Path) -> Iterator[Path]:
+    """Yield a temporary path beside `target`; rename it to `target` on success, remove it on any exception.
+
+    Works for a file and for a folder alike: create either at the yielded path.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        partial = scratch / target.name
+        yield partial
+        if target.is_dir() and partial.is_dir():
+            target.replace(scratch / "replaced")
+        partial.replace(target)
+    finally:
+        shutil.rmtree(scratch)
+
+
+def write_text(target: Path, text: str) -> None:
+    with atomic_path(target) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
+def write_json(target: Path, content: Any) -> None:
+    write_text(target, json.dumps(content, indent=2, sort_keys=True, allow_nan=False) + "\n")
+
+
+def read_json(source: Path) -> Any:
+    return json.loads(source.read_text(encoding="utf-8"))
+
+
+def digest_of(source: Path, algorithm: str) -> str:
+    with source.open("rb") as stream:
+        return hashlib.file_digest(stream, algorithm).hexdigest()
+
+
+def sha256_of(source: Path) -> str:
+    return digest_of(source, "sha256")
+
+
+def project_root() -> Path:
+    """The folder that outlives an experiment's temporary workspace: DVC's root, else the current folder."""
+    return Path(os.environ.get("DVC_ROOT") or Path.cwd()).resolve()
