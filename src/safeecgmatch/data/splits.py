@@ -1,4 +1,4 @@
-"""Which rows of a filtered dataset are labelled, unlabelled, for validation and for test: index lists, never signals."""
+"""Which rows of a filtered dataset are labelled, unlabelled, for validation, for test: index lists, never signals."""
 
 from __future__ import annotations
 

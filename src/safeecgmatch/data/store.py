@@ -56,7 +56,8 @@ def read_table(source: Path) -> list[Entry]:
         for row, line in enumerate(reader):
             if len(line) != len(COLUMNS) or line[0] != str(row) or not line[-1].isdigit():
                 raise UserError(f"{source}, line {row + 2}, is damaged: run its filter stage again.")
-            entries.append(Entry(*line[1:-1], length=int(line[-1])))
+            record, patient, label, origin, fold, length = line[1:]
+            entries.append(Entry(record, patient, label, origin, fold, int(length)))
     return entries
 
 
@@ -90,8 +91,8 @@ class SignalStore:
         wanted = (len(entries), len(LEADS), form["samples"])
         if signals.dtype != np.int16 or signals.shape != wanted:
             raise UserError(
-                f"{folder / SIGNALS} holds {signals.dtype} {signals.shape}, but its table and format say int16 {wanted}: "
-                "run its filter stage again."
+                f"{folder / SIGNALS} holds {signals.dtype} {signals.shape}, but its table and format say int16 "
+                f"{wanted}: run its filter stage again."
             )
         return cls(folder, signals, entries, form)
 

@@ -1,0 +1,175 @@
+"""Reading WFDB records: a fast path for the plain form that PTB-XL and the Challenge use, `wfdb` for all others.
+
+Plain form: one segment, one signal file beside the header, every signal in format 16 (`16`, `16+24`, `16x1+24`).
+`wfdb` spends most of its time on parsing headers; here a header is split on blanks. The samples are the same.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+INVALID = np.iinfo(np.int16).min  # WFDB's mark of a missing sample in format 16
+MICROVOLTS = {"mv": 1e3, "uv": 1.0, "v": 1e6}
+
+# A header may name files only in its own folder: no separators, no leading dot.
+PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
+_FORMAT = re.compile(r"16(?:x1)?(?:\+(\d+))?")
+_GAIN = re.compile(r"(\d+\.?\d*(?:[eE][-+]?\d+)?)(?:\((-?\d+)\))?(?:/(\S+))?")
+_INTEGER = re.compile(r"-?\d+")
+_RATE = re.compile(r"\d+\.?\d*")
+
+
+class Unreadable(Exception):
+    """A record that cannot be used; the message is one sentence for the drop report."""
+
+
+@dataclass(frozen=True)
+class Header:
+    """What the fast path needs; `baseline` and `gain` turn stored numbers into physical ones, lead by lead."""
+
+    rate: float
+    samples: int
+    file: str
+    offset: int
+    gain: NDArray[np.float64]
+    baseline: NDArray[np.float64]
+    units: tuple[str, ...]
+
+    @property
+    def leads(self) -> int:
+        return len(self.units)
+
+
+@dataclass(frozen=True)
+class Recording:
+    """Samples as stored, (time, leads): int16 from the fast path, physical floats (NaN = missing) from `wfdb`."""
+
+    rate: float
+    values: NDArray[np.int16] | NDArray[np.float64]
+    gain: NDArray[np.float64]
+    baseline: NDArray[np.float64]
+    units: tuple[str, ...]
+
+    @property
+    def leads(self) -> int:
+        return self.values.shape[1]
+
+    def head(self, samples: int) -> Recording:
+        return Recording(self.rate, self.values[:samples], self.gain, self.baseline, self.units)
+
+    def invalid(self) -> NDArray[np.bool_]:
+        return self.values == INVALID if self.values.dtype == np.int16 else ~np.isfinite(self.values)
+
+    def physical(self) -> NDArray[np.float64]:
+        """(value - baseline) / gain, NaN where missing: equal to `wfdb`'s `p_signal`."""
+        physical = (self.values.astype(np.float64) - self.baseline) / self.gain
+        physical[self.invalid()] = np.nan
+        return physical
+
+    def microvolts(self) -> NDArray[np.int16] | NDArray[np.float64]:
+        """In microvolts; the stored integers themselves where they already are (1000 per mV, as in PTB-XL)."""
+        unknown = [unit for unit in self.units if unit.lower() not in MICROVOLTS]
+        if unknown:
+            raise Unreadable(f"its signals are in the unit {unknown[0]!r}, which is not a voltage")
+        scale = np.array([MICROVOLTS[unit.lower()] for unit in self.units])
+        if self.values.dtype == np.int16 and not self.baseline.any() and (self.gain == scale).all():
+            return self.values
+        return self.physical() * scale
+
+
+def header_lines(text: str) -> list[list[str]]:
+    """The lines of a header, comments left out, split on blanks."""
+    return [line.split() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+
+
+def parse_header(lines: list[list[str]]) -> Header | None:
+    """The header if it is of the plain form, else None.
+
+    The record line may carry a file name in place of the record name (`E00004.mat 12 500 5000`), as old Challenge
+    files do and `wfdb` refuses.
+    """
+    if not lines or len(lines[0]) < 4 or "/" in lines[0][0]:
+        return None
+    _, leads, rate, samples = lines[0][:4]
+    if not (leads.isdecimal() and samples.isdecimal() and _RATE.fullmatch(rate) and len(lines) == int(leads) + 1):
+        return None
+    gains, baselines, units, places = [], [], [], set()
+    for line in lines[1:]:
+        if len(line) < 5:
+            return None
+        form, gain, zero = _FORMAT.fullmatch(line[1]), _GAIN.fullmatch(line[2]), _INTEGER.fullmatch(line[4])
+        if not form or not gain or not zero or float(gain[1]) == 0:
+            return None
+        places.add((line[0], int(form[1] or 0)))
+        gains.append(float(gain[1]))
+        baselines.append(float(zero[0] if gain[2] is None else gain[2]))
+        units.append(gain[3] or "mV")
+    if len(places) != 1 or float(rate) == 0:
+        return None
+    [(file, offset)] = places
+    return Header(float(rate), int(samples), file, offset, np.array(gains), np.array(baselines), tuple(units))
+
+
+def read_text(header: Path) -> str:
+    """A header's text; whatever is not UTF-8 stands in comments and is replaced."""
+    try:
+        return header.read_bytes().decode("utf-8", errors="replace")
+    except FileNotFoundError:
+        raise Unreadable(f"{header.name} is missing") from None
+    except OSError as error:
+        raise Unreadable(f"{header.name} cannot be opened ({error.strerror})") from error
+
+
+def _refuse_foreign_files(lines: list[list[str]], header: Path) -> None:
+    """Every file that a header names has to lie beside it, whoever reads it afterwards."""
+    for number, line in enumerate(lines):
+        name = line[0].split("/")[0] if number == 0 else line[0]
+        if not (PLAIN_NAME.fullmatch(name) or (number and name == "~")):
+            raise Unreadable(f"{header.name} names the file {name!r}, which is not a plain name in its own folder")
+
+
+def _read_plain(folder: Path, header: Header) -> Recording:
+    source = folder / header.file
+    wanted = header.samples * header.leads
+    try:
+        # The size first: numpy allocates what a header asks for before it looks at the file.
+        held = (source.stat().st_size - header.offset) // 2
+        if held < wanted:
+            raise Unreadable(
+                f"{source.name} holds {max(held, 0) // header.leads} samples per lead, its header says {header.samples}"
+            )
+        values = np.fromfile(source, dtype="<i2", count=wanted, offset=header.offset)
+    except FileNotFoundError:
+        raise Unreadable(f"{source.name} is missing") from None
+    except OSError as error:
+        raise Unreadable(f"{source.name} cannot be opened ({error.strerror})") from error
+    values = values.reshape(header.samples, header.leads)
+    return Recording(header.rate, values, header.gain, header.baseline, header.units)
+
+
+def read_with_wfdb(header: Path) -> Recording:
+    """The reference reader, for every form that the fast path does not know."""
+    import wfdb  # slow to import, seldom needed
+
+    try:
+        record = wfdb.rdrecord(str(header.with_suffix("")))
+        values = np.asarray(record.p_signal, dtype=np.float64)
+        units = tuple(record.units)
+    except Exception as error:  # wfdb raises anything from IndexError to its own classes on damaged files
+        raise Unreadable(f"{header.name} cannot be read by wfdb ({type(error).__name__}: {error})") from error
+    if values.ndim != 2:
+        raise Unreadable(f"{header.name} holds no signal")
+    return Recording(float(record.fs), values, np.ones(values.shape[1]), np.zeros(values.shape[1]), units)
+
+
+def read_record(header: Path) -> Recording:
+    """The record of a `.hea` file; raises `Unreadable` with a sentence that says why not."""
+    lines = header_lines(read_text(header))
+    _refuse_foreign_files(lines, header)
+    plain = parse_header(lines)
+    return read_with_wfdb(header) if plain is None else _read_plain(header.parent, plain)

@@ -1,0 +1,52 @@
+"""Records that a dataset's labels select, and records that are dropped, each with a reason from one list."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+MULTI_LABEL = "multi-label"
+NO_LABEL = "no label"
+UNREADABLE = "unreadable"
+WRONG_LEADS = "wrong lead count"
+TOO_SHORT = "too short"
+ZERO_LEAD = "all-zero lead"
+INVALID = "NaN or invalid samples"
+DUPLICATE = "duplicate id"
+UNSAFE = "unsafe name"
+REASONS = (MULTI_LABEL, NO_LABEL, UNREADABLE, WRONG_LEADS, TOO_SHORT, ZERO_LEAD, INVALID, DUPLICATE, UNSAFE)
+
+_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A single-label record; `header` is the path of its `.hea` file below the archive's folder."""
+
+    record: str
+    header: str
+    label: str
+    source: str
+    patient: str = ""
+    fold: str = ""
+
+
+@dataclass(frozen=True)
+class Drop:
+    record: str
+    reason: str
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """`candidates` in the order of the rows to come."""
+
+    candidates: list[Candidate]
+    dropped: list[Drop]
+    warnings: list[str]
+
+
+def is_safe(path: str) -> bool:
+    """Whether a path from a table stays below the folder it is joined to: plain names between single slashes."""
+    return all(_PART.fullmatch(part) for part in path.split("/"))
