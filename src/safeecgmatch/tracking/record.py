@@ -1,0 +1,121 @@
+"""What is known about a run besides its results: the content of tracking/<cell>/run.json."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import subprocess
+import uuid
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+RECORD_FILE = "run.json"
+PACKAGES = ("dvc", "mlflow", "numpy", "safeecgmatch", "torch")
+# DVC itself rewrites these while it runs, which says nothing about the code and params of a run.
+WRITTEN_BY_THE_PIPELINE = (":(exclude)dvc.lock", ":(exclude)reports")
+LONGEST_KEY = 250
+LONGEST_VALUE = 6000  # of a param; MLflow refuses longer ones
+CUT_MARK = " ... (cut)"
+
+Json = dict[str, Any]
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def milliseconds(moment: str) -> int:
+    return round(datetime.fromisoformat(moment).timestamp() * 1000)
+
+
+def run_record(
+    config: Mapping[str, Any], *, path: str, data_hash: str, device: str, threads: int = 1, uid: str | None = None
+) -> Json:
+    """The record of a run that starts now. `config` is the cell's resolved config; `uid` that of a resumed run.
+
+    The uid is ours, not MLflow's: a run that was created while the answer got lost is found again by it.
+    """
+    commit, dirty = git_state(Path.cwd())
+    return {
+        "uid": uid or uuid.uuid4().hex,
+        "cell": dict(config["cell"]),
+        "path": path,
+        "experiment": f"safeecgmatch-{config['profile']}-{config['protocol']}",
+        "profile": config["profile"],
+        "protocol": config["protocol"],
+        "config_hash": config["config_hash"],
+        "data_hash": data_hash,
+        "commit": commit,
+        "dirty": dirty,
+        "dvc_stage": os.environ.get("DVC_STAGE", ""),
+        "dvc_exp_name": os.environ.get("DVC_EXP_NAME", ""),
+        "dvc_exp_baseline_rev": os.environ.get("DVC_EXP_BASELINE_REV", ""),
+        "versions": versions(),
+        "device": device,
+        "threads": threads,
+        "started": now(),
+    }
+
+
+@cache
+def versions() -> dict[str, str]:
+    return {"python": platform.python_version(), **{package: version(package) for package in PACKAGES}}
+
+
+def git_state(folder: Path) -> tuple[str, bool]:
+    """The commit ('' outside a repository) and whether tracked files differ from it."""
+
+    def git(*arguments: str) -> str:
+        try:
+            done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=False)
+        except FileNotFoundError:
+            return ""
+        return done.stdout.strip() if done.returncode == 0 else ""
+
+    commit = git("rev-parse", "HEAD")
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", *WRITTEN_BY_THE_PIPELINE)
+    return commit, bool(commit and changed)
+
+
+def tags(record: Mapping[str, Any]) -> dict[str, str]:
+    """The tags of a run: everything one would search or group by."""
+    names = ("data_hash", "config_hash", "dvc_stage", "dvc_exp_name", "dvc_exp_baseline_rev")
+    return {
+        **{key: "" if value is None else str(value) for key, value in record["cell"].items()},
+        **{name: record[name] for name in (*names, "profile", "protocol", "device")},
+        "cell": record["path"],
+        "cell_uid": record["uid"],
+        "git_commit": record["commit"] + ("-dirty" if record["dirty"] else ""),
+    }
+
+
+def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """`{"train": {"batch": 32}}` -> `{"train.batch": "32"}`, keys and values cut to what MLflow takes."""
+    params: dict[str, str] = {}
+    for key, value in config.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            params |= flat(value, f"{name}.")
+        else:
+            text = value if isinstance(value, str) else json.dumps(value)
+            params[name[:LONGEST_KEY]] = cut(text)
+    return params
+
+
+def cut(text: str, longest: int = LONGEST_VALUE) -> str:
+    return text if len(text) <= longest else text[: longest - len(CUT_MARK)] + CUT_MARK
+
+
+def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """The metrics that are defined: MLflow has no use for an absent or infinite value."""
+    return {
+        name: float(value)
+        for name, value in metrics.items()
+        if value is not None and value != "" and math.isfinite(float(value))
+    }
