@@ -43,3 +43,23 @@ def accept_confident(logits: Tensor, threshold: float, strict: bool) -> tuple[Te
     """(pseudo-labels, accepted): arg max of softmax(z), and whether its probability passes the threshold."""
     confidence, pseudo = torch.softmax(logits.detach(), dim=1).max(dim=1)
     return pseudo, confidence > threshold if strict else confidence >= threshold
+
+
+# One-vs-all heads (IOMatch, OpenMatch, CaliMatch, SafeECGMatch)
+
+ONE_VS_ALL_EPS = 1e-8
+
+
+def one_vs_all_probabilities(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """(outlier, inlier) probabilities (n, K) each: for every class the softmax of its pair (o_k, o_{K+k})."""
+    outlier, inlier = torch.stack(logits.chunk(2, dim=1)).softmax(dim=0)
+    return outlier, inlier
+
+
+def one_vs_all_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    """mean_j -ln(v_{j,y} + e) + mean_j max_{k != y} -ln(u_{jk} + e); u outlier, v inlier probability, e = 1e-8."""
+    outlier, inlier = one_vs_all_probabilities(logits)
+    positive = -(inlier.gather(1, labels[:, None]) + ONE_VS_ALL_EPS).log()
+    others = 1.0 - F.one_hot(labels, outlier.shape[1]).to(outlier.dtype)
+    negative = (-(outlier + ONE_VS_ALL_EPS).log() * others).max(dim=1).values
+    return positive.mean() + negative.mean()
