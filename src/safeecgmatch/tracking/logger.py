@@ -40,7 +40,7 @@ class Logger:
         self._logged = False
         self._ready, self._answered = Event(), Event()
         self._outbox: SimpleQueue[Json | None] = SimpleQueue()
-        self._errors = tempfile.TemporaryFile()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process that writes to it
         self._process = subprocess.Popen(
             [sys.executable, "-m", "safeecgmatch.tracking.recorder"],
             stdin=subprocess.PIPE,
@@ -89,6 +89,10 @@ class Logger:
             )
         return RunResult(self.run_id, self._logged, record | {"run_id": self.run_id, "logged": self._logged})
 
+    def interrupt(self) -> None:
+        """The training stops before its end: the run is marked killed, until a resumed cell continues it."""
+        self._outbox.put(None)
+
     def _reason(self) -> str:
         self._errors.seek(0)
         last_words = self._errors.read().decode(errors="replace").strip().splitlines()
@@ -97,9 +101,10 @@ class Logger:
     def _send(self) -> None:
         assert self._process.stdin is not None
         try:
-            while (message := self._outbox.get()) is not None:
-                self._process.stdin.write(json.dumps(message).encode() + b"\n")
-                self._process.stdin.flush()
+            with self._process.stdin as pipe:
+                while (message := self._outbox.get()) is not None:
+                    pipe.write(json.dumps(message).encode() + b"\n")
+                    pipe.flush()
         except BrokenPipeError:
             self._trouble = self._trouble or "the recorder process ended early"
 
