@@ -1,0 +1,230 @@
+"""Fetch files over HTTP so that a cut connection continues where it stopped.
+
+A partial download lives in `<target>.part`; the target appears, by renaming, only when it is whole and its checksum is
+right.
+"""
+
+from __future__ import annotations
+
+import errno
+import http.client
+import random
+import re
+import ssl
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from safeecgmatch.data.connection import Client
+from safeecgmatch.errors import UserError
+from safeecgmatch.files import sha256_of
+from safeecgmatch.progress import Progress
+
+CONNECTIONS = 8
+TRIES = 6  # in a row without a new byte
+FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0
+CHUNK = 1 << 16
+TEMPORARY = {408, 425, 429, 500, 502, 503, 504}
+
+
+class Job(NamedTuple):
+    url: str
+    target: Path
+    sha256: str | None
+    estimate: int  # bytes that the progress bar has reserved for this file
+
+
+class Retry(Exception):
+    """A fault that may pass; `after` is the server's wish in seconds, if it had one."""
+
+    def __init__(self, reason: str, after: float | None = None) -> None:
+        super().__init__(reason)
+        self.after = after
+
+
+class Stopped(Exception):
+    """Another file failed, so this one is given up; its partial file stays for the next run."""
+
+
+class Meter:
+    """A progress bar that several threads may move, and whose total is corrected as true sizes become known."""
+
+    def __init__(self, bar: Progress) -> None:
+        self._bar, self._lock = bar, threading.Lock()
+
+    def advance(self, amount: int) -> None:
+        with self._lock:
+            self._bar.advance(amount)
+
+    def resize(self, difference: int) -> None:
+        with self._lock:
+            self._bar.total += difference
+
+
+def retry_after(header: str | None) -> float | None:
+    """`Retry-After` in seconds: a number, or a date."""
+    if header is None:
+        return None
+    if header.strip().isdigit():
+        return float(header)
+    try:
+        return max(0.0, parsedate_to_datetime(header).timestamp() - time.time())
+    except ValueError:
+        return None
+
+
+def part_of(target: Path) -> Path:
+    return target.with_name(target.name + ".part")
+
+
+class Download:
+    """One file on its way into its `.part`."""
+
+    def __init__(self, client: Client, job: Job, meter: Meter, stop: threading.Event) -> None:
+        self.client, self.job, self.meter, self.stop = client, job, meter, stop
+        self.part = part_of(job.target)
+        self.validator: str | None = None
+        self.reserved = job.estimate
+        self.counted = 0
+
+    def have(self) -> int:
+        return self.part.stat().st_size if self.part.exists() else 0
+
+    def count(self, position: int) -> None:
+        self.meter.advance(position - self.counted)
+        self.counted = position
+
+    def restart(self) -> None:
+        self.part.unlink(missing_ok=True)
+        self.count(0)
+
+    def run(self) -> None:
+        """Try until the file is whole; give up after TRIES tries in a row that brought nothing new."""
+        failures, longest = 0, self.have()
+        jitter = random.Random(self.job.url)
+        while True:
+            try:
+                return self._transfer()
+            except (Retry, OSError, http.client.HTTPException) as fault:
+                self.client.drop()
+                if isinstance(fault, ssl.SSLCertVerificationError):
+                    raise UserError(f"{self.job.url}: the server's certificate is not valid ({fault}).") from fault
+                if isinstance(fault, OSError) and fault.errno in (
+                    errno.ENOSPC,
+                    errno.EDQUOT,
+                    errno.EACCES,
+                    errno.EROFS,
+                ):
+                    raise UserError(f"{self.part} cannot be written: {fault.strerror}.") from fault
+                failures = 1 if self.have() > longest else failures + 1
+                longest = max(longest, self.have())
+                if failures >= TRIES:
+                    raise UserError(
+                        f"{self.job.url} could not be fetched, {TRIES} tries in a row failed "
+                        f"(last: {reason_of(fault)}): check the connection and run the same command again, "
+                        "it continues where it stopped."
+                    ) from fault
+                pause = FIRST_WAIT * 2 ** (failures - 1) * (0.5 + jitter.random() / 2)
+                if isinstance(fault, Retry) and fault.after is not None:
+                    pause = fault.after
+                if self.stop.wait(min(pause, LONGEST_WAIT)):
+                    raise Stopped from fault
+
+    def _transfer(self) -> None:
+        have = self.have()
+        self.count(have)
+        headers = {"Range": f"bytes={have}-"} if have else {}
+        if have and self.validator:
+            headers["If-Range"] = self.validator
+        response = self.client.request("GET", self.job.url, headers)
+        total = self._accept(response, have)
+        if total == have and response.status == 416:
+            return
+        if total is not None:
+            self.meter.resize(total - self.reserved)
+            self.reserved = total
+        with self.part.open("ab") as stream:
+            while block := response.read(CHUNK):
+                stream.write(block)
+                self.count(self.counted + len(block))
+                if self.stop.is_set():
+                    raise Stopped
+        if total is not None and self.have() != total:
+            raise Retry(f"the connection was cut after {self.have()} of {total} bytes")
+
+    def _accept(self, response: http.client.HTTPResponse, have: int) -> int | None:
+        """Check the status line and headers; return the size of the whole file where the server tells it."""
+        length = response.getheader("Content-Length", "")
+        place = re.fullmatch(r"bytes (?:(\d+)-\d+|\*)/(\d+)", response.getheader("Content-Range", ""))
+        if response.status == 200:
+            # The server does not know Range, or the file has changed: its answer starts at the first byte.
+            self.restart()
+            self.part.parent.mkdir(parents=True, exist_ok=True)
+            etag = response.getheader("ETag", "")
+            self.validator = etag if etag.startswith('"') else response.getheader("Last-Modified")
+            return int(length) if length.isdigit() else None
+        if response.status == 206 and place and place[1] and int(place[1]) == have:
+            return int(place[2])
+        self.client.drop()
+        if response.status == 416 and place and int(place[2]) == have:
+            return have
+        if response.status in (206, 416):
+            self.restart()
+            raise Retry("the server's answer does not fit the part that is already here")
+        status = f"{response.status} {response.reason}"
+        if response.status in TEMPORARY:
+            raise Retry(f"the server answered {status}", retry_after(response.getheader("Retry-After")))
+        raise UserError(f"{self.job.url} cannot be fetched, the server answered {status}: check the address.")
+
+
+def reason_of(fault: BaseException) -> str:
+    if isinstance(fault, TimeoutError):
+        return "no answer in time"
+    return str(fault) or type(fault).__name__
+
+
+def fetch(client: Client, job: Job, meter: Meter, stop: threading.Event) -> None:
+    """Bring one file to its place; wrong bytes are fetched once more, then the file is named."""
+    for _ in range(2):
+        download = Download(client, job, meter, stop)
+        download.run()
+        if job.sha256 is None or sha256_of(download.part) == job.sha256:
+            download.part.replace(job.target)
+            return
+        download.restart()
+        meter.resize(job.estimate - download.reserved)
+    raise UserError(
+        f"{job.url} was fetched twice and its checksum was not the one in SHA256SUMS.txt either time: "
+        "the file is damaged on the server, try again later or use another mirror."
+    )
+
+
+def fetch_all(jobs: Sequence[Job], label: str, connections: int = CONNECTIONS) -> None:
+    """Fetch every job over several connections; the first failure stops the others, whose `.part` files stay."""
+    client, stop, queue, lock = Client(), threading.Event(), iter(jobs), threading.Lock()
+
+    def work() -> None:
+        try:
+            while not stop.is_set():
+                with lock:
+                    job = next(queue, None)
+                if job is None:
+                    return
+                fetch(client, job, meter, stop)
+        finally:
+            client.drop()
+
+    with Progress(sum(job.estimate for job in jobs), label, "bytes") as bar, ThreadPoolExecutor(connections) as pool:
+        meter = Meter(bar)
+        futures = [pool.submit(work) for _ in range(min(connections, len(jobs)))]
+        try:
+            wait(futures, return_when=FIRST_EXCEPTION)
+        finally:
+            stop.set()
+    for future in futures:
+        if not isinstance(future.exception(), Stopped):
+            future.result()

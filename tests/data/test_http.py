@@ -1,0 +1,277 @@
+from __future__ import annotations
+
+import hashlib
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from email.utils import formatdate
+from pathlib import Path
+
+import pytest
+
+from safeecgmatch.data import connection, http
+from safeecgmatch.data.http import Job, fetch_all, part_of, retry_after
+from safeecgmatch.errors import UserError
+from safeecgmatch.progress import Progress
+from tests.data.http_server import FaultyServer, serving
+
+BODY = random.Random(1).randbytes(300_000)
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyServer]:
+    monkeypatch.setattr(http, "FIRST_WAIT", 0.01)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with serving() as server:
+        server.files["a.bin"] = BODY
+        yield server
+
+
+def job(server: FaultyServer, folder: Path, name: str = "a.bin", sha256: str | None = None) -> Job:
+    return Job(server.url + name, folder / name, sha256 or hashlib.sha256(BODY).hexdigest(), 1000)
+
+
+def left_in(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+def test_whole_file_arrives_and_no_part_stays(server: FaultyServer, tmp_path: Path) -> None:
+    fetch_all([job(server, tmp_path)], "test")
+    assert (tmp_path / "a.bin").read_bytes() == BODY
+    assert left_in(tmp_path) == ["a.bin"]
+    assert server.gets("a.bin") == [None]
+
+
+def test_cut_connection_continues_where_it_stopped(server: FaultyServer, tmp_path: Path) -> None:
+    server.faults["a.bin"] = ["cut 100000", "cut 50000"]
+    fetch_all([job(server, tmp_path)], "test")
+    assert (tmp_path / "a.bin").read_bytes() == BODY
+    assert server.gets("a.bin") == [None, "bytes=100000-", "bytes=150000-"]
+
+
+def test_more_cuts_than_tries_are_survived_while_each_brings_bytes(server: FaultyServer, tmp_path: Path) -> None:
+    server.faults["a.bin"] = ["cut 20000"] * (http.TRIES + 4)
+    fetch_all([job(server, tmp_path)], "test")
+    assert (tmp_path / "a.bin").read_bytes() == BODY
+
+
+def test_server_that_ignores_range_restarts_the_file(server: FaultyServer, tmp_path: Path) -> None:
+    server.knows_range = False
+    server.faults["a.bin"] = ["cut 100000"]
+    fetch_all([job(server, tmp_path)], "test")
+    assert (tmp_path / "a.bin").read_bytes() == BODY
+    assert server.gets("a.bin") == [None, "bytes=100000-"]
+
+
+def test_cuts_without_end_stop_even_when_range_is_ignored(server: FaultyServer, tmp_path: Path) -> None:
+    server.knows_range = False
+    server.always["a.bin"] = "cut 1000"
+    with pytest.raises(UserError, match=r"a\.bin could not be fetched, 6 tries in a row failed .*1000 of 300000 bytes"):
+        fetch_all([job(server, tmp_path)], "test")
+    assert left_in(tmp_path) == ["a.bin.part"]
+
+
+def test_part_of_an_earlier_run_is_continued(server: FaultyServer, tmp_path: Path) -> None:
+    part_of(tmp_path / "a.bin").write_bytes(BODY[:1234])
+    fetch_all([job(server, tmp_path)], "test")
+    assert server.gets("a.bin") == ["bytes=1234-"]
+    assert (tmp_path / "a.bin").read_bytes() == BODY
+
+
+def test_complete_part_is_only_renamed(server: FaultyServer, tmp_path: Path) -> None:
+    part_of(tmp_path / "a.bin").write_bytes(BODY)
+    fetch_all([job(server, tmp_path)], "test")
+    assert left_in(tmp_path) == ["a.bin"]
+
+
+@pytest.mark.parametrize("junk", [b"x" * 5000, b"x" * 400_000], ids=["wrong", "too long"])
+def test_foreign_part_is_replaced(server: FaultyServer, tmp_path: Path, junk: bytes) -> None:
+    part_of(tmp_path / "a.bin").write_bytes(junk)
+    fetch_all([job(server, tmp_path)], "test")
+    assert (tmp_path / "a.bin").read_bytes() == BODY
+
+
+def test_file_that_changes_on_the_server_is_not_pieced_together(server: FaultyServer, tmp_path: Path) -> None:
+    newer = BODY[::-1]
+    server.faults["a.bin"] = ["cut 100000"]
+    original = server.fault_for
+
+    def change(path: str) -> str:
+        fault = original(path)
+        if not fault:
+            server.files["a.bin"] = newer
+        return fault
+
+    server.fault_for = change  # type: ignore[method-assign]
+    fetch_all([job(server, tmp_path)._replace(sha256=None)], "test")
+    assert (tmp_path / "a.bin").read_bytes() == newer
+    assert len(server.gets("a.bin")) == 2
+
+
+def test_wrong_bytes_once_are_fetched_once_more(server: FaultyServer, tmp_path: Path) -> None:
+    server.faults["a.bin"] = ["wrong"]
+    fetch_all([job(server, tmp_path)], "test")
+    assert (tmp_path / "a.bin").read_bytes() == BODY
+    assert server.gets("a.bin") == [None, None]
+
+
+def test_wrong_bytes_always_name_the_file(server: FaultyServer, tmp_path: Path) -> None:
+    server.always["a.bin"] = "wrong"
+    with pytest.raises(UserError, match=r"a\.bin was fetched twice and its checksum was not the one in SHA256SUMS"):
+        fetch_all([job(server, tmp_path)], "test")
+    assert left_in(tmp_path) == []
+    assert len(server.gets("a.bin")) == 2
+
+
+def test_busy_server_is_asked_again(server: FaultyServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "FIRST_WAIT", 1000.0)  # so only the server's own wish can make this test quick
+    server.faults["a.bin"] = ["busy 0", "busy 0"]
+    fetch_all([job(server, tmp_path)], "test")
+    assert (tmp_path / "a.bin").read_bytes() == BODY
+
+
+def test_server_that_stays_busy_is_given_up(server: FaultyServer, tmp_path: Path) -> None:
+    server.always["a.bin"] = "busy 0"
+    with pytest.raises(UserError, match=r"a\.bin could not be fetched, 6 tries .*503 Service Unavailable"):
+        fetch_all([job(server, tmp_path)], "test")
+    assert len(server.gets("a.bin")) == http.TRIES
+    assert left_in(tmp_path) == []
+
+
+def test_waits_grow_but_are_bounded(server: FaultyServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+
+    class Clock:
+        def __init__(self) -> None:
+            self.stopped = False
+
+        def wait(self, seconds: float) -> bool:
+            waits.append(seconds)
+            return False
+
+        def is_set(self) -> bool:
+            return self.stopped
+
+        def set(self) -> None:
+            self.stopped = True
+
+    monkeypatch.setattr(http, "FIRST_WAIT", 8.0)
+    server.faults["a.bin"] = ["status 502"] * 5
+    with Progress(1000, "test", "bytes") as bar:
+        http.fetch(connection.Client(), job(server, tmp_path), http.Meter(bar), Clock())  # type: ignore[arg-type]
+    assert all(4 * 2**i <= wait <= 8 * 2**i for i, wait in enumerate(waits[:3]))
+    assert waits[4] == http.LONGEST_WAIT
+
+
+def test_missing_file_is_an_error_at_once(server: FaultyServer, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"nowhere\.bin cannot be fetched, the server answered 404 Not Found"):
+        fetch_all([job(server, tmp_path, "nowhere.bin")], "test")
+    assert len(server.gets("nowhere.bin")) == 1
+    assert left_in(tmp_path) == []
+
+
+def test_redirects_are_followed(server: FaultyServer, tmp_path: Path) -> None:
+    server.faults["old.bin"] = ["redirect /a.bin"]
+    fetch_all([job(server, tmp_path, "old.bin")], "test")
+    assert (tmp_path / "old.bin").read_bytes() == BODY
+
+
+def test_endless_redirects_are_refused(server: FaultyServer, tmp_path: Path) -> None:
+    server.always["a.bin"] = "redirect /a.bin"
+    with pytest.raises(UserError, match="redirects more than 5 times"):
+        fetch_all([job(server, tmp_path)], "test")
+
+
+@pytest.mark.parametrize("location", ["http://example.org/x", "file:///etc/passwd", None])
+def test_redirects_to_unsafe_places_are_refused(location: str | None) -> None:
+    with pytest.raises(UserError, match="redirects to"):
+        connection.redirect_target("https://example.org/y", location)
+
+
+@pytest.mark.parametrize("url", ["file:///etc/passwd", "data/raw", "https://"])
+def test_only_web_addresses(url: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="not a web address"):
+        fetch_all([Job(url, tmp_path / "a", None, 1)], "test")
+
+
+def test_unreachable_server_says_so(server: FaultyServer, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"could not be fetched.*refused"):
+        fetch_all([Job("http://127.0.0.1:9/a.bin", tmp_path / "a.bin", None, 1)], "test")
+    assert left_in(tmp_path) == []
+
+
+def test_many_files_share_few_connections(server: FaultyServer, tmp_path: Path) -> None:
+    names = [f"{number:03d}.bin" for number in range(60)]
+    server.files.update({name: name.encode() * 100 for name in names})
+    jobs = [job(server, tmp_path, name, hashlib.sha256(server.files[name]).hexdigest()) for name in names]
+    fetch_all(jobs, "test", connections=4)
+    assert left_in(tmp_path) == names
+    assert server.connections <= 4
+
+
+def test_idle_connection_closed_by_the_server_costs_no_try(server: FaultyServer, tmp_path: Path) -> None:
+    server.files["b.bin"] = BODY
+    server.faults["b.bin"] = ["hang"]
+    fetch_all([job(server, tmp_path), job(server, tmp_path, "b.bin")], "test", connections=1)
+    assert left_in(tmp_path) == ["a.bin", "b.bin"]
+
+
+def test_first_failure_stops_the_others(server: FaultyServer, tmp_path: Path) -> None:
+    names = [f"{number:03d}.bin" for number in range(200)]
+    server.files.update(dict.fromkeys(names[1:], BODY))
+    started = time.monotonic()
+    with pytest.raises(UserError, match=r"000\.bin cannot be fetched"):
+        fetch_all([job(server, tmp_path, name) for name in names], "test", connections=2)
+    assert time.monotonic() - started < 10
+    assert len(left_in(tmp_path)) < len(names) - 1
+
+
+def test_progress_ends_at_the_true_number_of_bytes(
+    server: FaultyServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.faults["a.bin"] = ["wrong", "cut 100000"]
+    server.knows_range = False
+    fetch_all([job(server, tmp_path)], "test")
+    assert "(100 %)" in capsys.readouterr().err
+
+
+def test_full_disk_is_one_sentence(server: FaultyServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: Path, *arguments: object, **options: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "open", full)
+    with pytest.raises(UserError, match=r"a\.bin\.part cannot be written: No space left on device"):
+        fetch_all([job(server, tmp_path)], "test")
+
+
+def test_killed_process_continues(server: FaultyServer, tmp_path: Path) -> None:
+    """A process killed in the middle of a file leaves one `.part`, and the next run asks only for the rest."""
+    script = f"""
+from pathlib import Path
+from safeecgmatch.data import http
+http.FIRST_WAIT = 1000.0
+http.fetch_all([http.Job({server.url + "a.bin"!r}, Path({str(tmp_path / "a.bin")!r}), None, 1)], "test")
+"""
+    server.faults["a.bin"] = ["cut 150000"]
+    process = subprocess.Popen([sys.executable, "-c", script])
+    deadline = time.monotonic() + 60
+    while not (part_of(tmp_path / "a.bin").exists() and part_of(tmp_path / "a.bin").stat().st_size == 150_000):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.kill()
+    process.wait()
+    assert left_in(tmp_path) == ["a.bin.part"]
+    fetch_all([job(server, tmp_path)], "test")
+    assert server.gets("a.bin") == [None, "bytes=150000-"]
+    assert (tmp_path / "a.bin").read_bytes() == BODY
+
+
+def test_retry_after_is_seconds_or_a_date() -> None:
+    assert retry_after("7") == 7.0
+    assert retry_after(None) is None
+    assert retry_after("soon") is None
+    assert retry_after(formatdate(time.time() - 100, usegmt=True)) == 0.0
+    later = retry_after(formatdate(time.time() + 100, usegmt=True))
+    assert later is not None and 90 < later <= 100
