@@ -7,7 +7,8 @@ codes hit; codes of no group are ignored. Rows are in the order of the record na
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
 
 from safeecgmatch.data.classes import CINC_GROUPS, SINUS_RHYTHM
 from safeecgmatch.data.readers import Unreadable, read_text
@@ -37,7 +38,7 @@ def source_of(header: str) -> str:
 
 
 def _judge(folder: Path, header: str) -> Candidate | Drop:
-    record = Path(header).stem
+    record = PurePosixPath(header).stem
     if not is_safe(header):
         return Drop(record, UNSAFE, f"{header!r} is not a plain path inside the archive")
     try:
@@ -53,21 +54,21 @@ def _judge(folder: Path, header: str) -> Candidate | Drop:
 
 
 def find_headers(folder: Path) -> list[str]:
-    """All `.hea` files below the folder, as relative paths, sorted by path."""
-    found = [
-        (Path(parent) / name).relative_to(folder)
+    """All `.hea` files below the folder, as relative paths."""
+    return [
+        (Path(parent) / name).relative_to(folder).as_posix()
         for parent, _, names in os.walk(folder)
         for name in names
         if name.endswith(".hea")
     ]
-    return [path.as_posix() for path in sorted(found)]
 
 
-def select(folder: Path) -> Selection:
-    headers = find_headers(folder)
+def select(folder: Path, files: Sequence[str] | None = None) -> Selection:
+    """Judge the headers among `files` (relative paths, as in the archive's manifest), or all that are in the folder."""
+    headers = find_headers(folder) if files is None else [file for file in files if file.endswith(".hea")]
     if not headers:
         raise UserError(f"{folder} holds no .hea file: run the download stage of cinc21 first.")
-    verdicts = [_judge(folder, header) for header in headers]
+    verdicts = [_judge(folder, header) for header in sorted(headers, key=PurePosixPath)]
     candidates = [verdict for verdict in verdicts if isinstance(verdict, Candidate)]
     # Stable: of two records with one name the first by path comes first, and is the one that is kept.
     candidates.sort(key=lambda candidate: candidate.record)

@@ -52,7 +52,7 @@ def superclass_of_code(statements: Path) -> dict[str, str]:
 
 
 def parse_codes(text: str) -> list[str] | None:
-    """The keys of `{'NORM': 100.0, 'SR': 0.0}`; None if it is anything else. Only literals are accepted, nothing runs."""
+    """The keys of `{'NORM': 100.0, 'SR': 0.0}`, else None. Only literals are accepted, nothing is run."""
     if len(text) > LONGEST_CODES:
         return None
     try:

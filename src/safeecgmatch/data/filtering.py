@@ -1,0 +1,252 @@
+"""From an archive to a signal store: select, read in parallel, drop what cannot be used, report.
+
+Workers write their rows straight into the file at its final size; rows of dropped records are closed up afterwards.
+So memory stays at a few blocks per worker however large the archive is, and the bytes do not depend on the workers.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from safeecgmatch.data import cinc21, ptbxl
+from safeecgmatch.data.classes import LEADS, SECONDS
+from safeecgmatch.data.page import draw_page
+from safeecgmatch.data.preparation import STANDARDISED, Preprocessing, Rejected, prepare
+from safeecgmatch.data.readers import Unreadable, read_record
+from safeecgmatch.data.selection import DUPLICATE, UNREADABLE, Candidate, Drop, Selection
+from safeecgmatch.data.store import FORMAT, PAGE, REPORT, SIGNALS, TABLE, Entry, write_table
+from safeecgmatch.errors import UserError
+from safeecgmatch.files import atomic_path, write_json
+from safeecgmatch.progress import Progress
+
+BLOCK = 64  # records per job and per move
+WORTH_WORKERS = 1500  # records; below that, starting processes takes longer than reading
+
+
+@dataclass(frozen=True)
+class Job:
+    """One block of candidates and where their rows begin in the file."""
+
+    folder: Path
+    headers: tuple[str, ...]
+    signals: Path
+    offset: int
+    sampling_rate: int
+    preprocessing: Preprocessing
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one candidate; `reason` is empty for a row that was written."""
+
+    length: int = 0
+    clipped: int = 0
+    reason: str = ""
+    detail: str = ""
+
+
+def _read_one(job: Job, header: str, row: np.ndarray) -> Outcome:
+    try:
+        prepared = prepare(read_record(job.folder / header), job.sampling_rate, job.preprocessing)
+    except Unreadable as error:
+        return Outcome(reason=UNREADABLE, detail=str(error))
+    except Rejected as error:
+        return Outcome(reason=error.reason, detail=error.detail)
+    row[:] = prepared.signal
+    return Outcome(prepared.length, prepared.clipped)
+
+
+def ingest(job: Job) -> list[Outcome]:
+    """Read one block of records and write its rows; runs in a worker."""
+    block = np.zeros((len(job.headers), len(LEADS), SECONDS * job.sampling_rate), dtype=np.int16)
+    outcomes = [_read_one(job, header, row) for header, row in zip(job.headers, block, strict=True)]
+    with job.signals.open("r+b") as stream:
+        stream.seek(job.offset)
+        stream.write(block.data)
+    return outcomes
+
+
+def npy_header(rows: int, samples: int) -> bytes:
+    """Numpy leaves room in it for the number of rows to change, so that it has one length for any."""
+    content = {"descr": "<i2", "fortran_order": False, "shape": (rows, len(LEADS), samples)}
+    buffer = io.BytesIO()
+    np.lib.format.write_array_header_1_0(buffer, content)
+    return buffer.getvalue()
+
+
+def _run(jobs: Sequence[Job], workers: int) -> Iterator[list[Outcome]]:
+    if workers == 1:
+        yield from map(ingest, jobs)
+        return
+    # Spawned, not forked: the progress bar of the parent is a thread, and a fork would copy its locks.
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        try:
+            yield from pool.map(ingest, jobs)
+        except BrokenProcessPool as error:
+            raise UserError(
+                "A reading process was killed, perhaps for want of memory: free some and run again."
+            ) from error
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def read_all(
+    folder: Path, candidates: Sequence[Candidate], signals: Path, sampling_rate: int, preprocessing: Preprocessing,
+    workers: int, label: str,
+) -> list[Outcome]:  # fmt: skip
+    """Write the row of every candidate, zeros for the unusable ones; one outcome each."""
+    samples = SECONDS * sampling_rate
+    header = npy_header(len(candidates), samples)
+    row_bytes = len(LEADS) * samples * 2
+    size = len(header) + len(candidates) * row_bytes
+    free = shutil.disk_usage(signals.parent).free
+    if size > free:
+        raise UserError(f"{signals.name} needs {size / 1e9:.2f} GB, but only {free / 1e9:.2f} GB are free: make room.")
+    with signals.open("wb") as stream:
+        stream.write(header)
+        stream.truncate(size)
+    jobs = [
+        Job(
+            folder,
+            tuple(candidate.header for candidate in candidates[first : first + BLOCK]),
+            signals,
+            len(header) + first * row_bytes,
+            sampling_rate,
+            preprocessing,
+        )
+        for first in range(0, len(candidates), BLOCK)
+    ]
+    outcomes: list[Outcome] = []
+    with Progress(len(candidates), label, "records") as bar:
+        for done in _run(jobs, workers):
+            outcomes.extend(done)
+            bar.advance(len(done))
+    return outcomes
+
+
+def close_up(signals: Path, kept: Sequence[int], samples: int) -> None:
+    """Move the kept rows to the front, in order and in place, and cut the file behind them."""
+    header = npy_header(len(kept), samples)
+    row_bytes = len(LEADS) * samples * 2
+    with signals.open("r+b") as stream:
+        for target, source in enumerate(kept):
+            if target != source:
+                stream.seek(len(header) + source * row_bytes)
+                row = stream.read(row_bytes)
+                stream.seek(len(header) + target * row_bytes)
+                stream.write(row)
+        stream.seek(0)
+        stream.write(header)
+        stream.truncate(len(header) + len(kept) * row_bytes)
+
+
+def judge_outcomes(candidates: Sequence[Candidate], outcomes: Sequence[Outcome]) -> tuple[list[int], list[Drop]]:
+    """Positions to keep, and drops; of several usable records with one id the first is kept."""
+    kept: list[int] = []
+    dropped: list[Drop] = []
+    ids: set[str] = set()
+    for position, (candidate, outcome) in enumerate(zip(candidates, outcomes, strict=True)):
+        if outcome.reason:
+            dropped.append(Drop(candidate.record, outcome.reason, outcome.detail))
+        elif candidate.record in ids:
+            dropped.append(
+                Drop(candidate.record, DUPLICATE, f"{candidate.header} repeats a record that was read before")
+            )
+        else:
+            ids.add(candidate.record)
+            kept.append(position)
+    return kept, dropped
+
+
+def make_report(
+    selected: Selection, kept: Sequence[int], outcomes: Sequence[Outcome], dropped: Sequence[Drop], form: dict[str, Any]
+) -> dict[str, Any]:
+    candidates = [selected.candidates[position] for position in kept]
+    by_source: dict[str, Counter[str]] = {}
+    for candidate in candidates:
+        by_source.setdefault(candidate.source, Counter())[candidate.label] += 1
+    return {
+        **form,
+        "records": len(selected.candidates) + len(selected.dropped),
+        "single_label": dict(Counter(candidate.label for candidate in selected.candidates)),
+        "kept": len(kept),
+        "class_counts": dict(Counter(candidate.label for candidate in candidates)),
+        "class_counts_by_source": {source: dict(counts) for source, counts in by_source.items()},
+        "dropped_counts": dict(Counter(drop.reason for drop in dropped)),
+        "dropped": [
+            {"record": drop.record, "reason": drop.reason} | ({"detail": drop.detail} if drop.detail else {})
+            for drop in sorted(dropped, key=lambda drop: (drop.reason, drop.record))
+        ],
+        "zero_padded": sum(outcomes[position].length < form["samples"] for position in kept),
+        "clipped": [selected.candidates[position].record for position in kept if outcomes[position].clipped],
+        "warnings": selected.warnings,
+    }
+
+
+def filter_dataset(
+    dataset: str,
+    folder: Path,
+    target: Path,
+    sampling_rate: int,
+    preprocessing: Preprocessing,
+    files: Sequence[str] | None = None,
+    workers: int | None = None,
+) -> dict[str, Any]:
+    """Write the signal store of `dataset` to the folder `target`, whole or not at all; returns its report."""
+    selected = ptbxl.select(folder, sampling_rate) if dataset == "ptbxl" else cinc21.select(folder, files)
+    candidates = selected.candidates
+    if workers is None:
+        workers = 1 if len(candidates) < WORTH_WORKERS else os.cpu_count() or 1
+    form = {
+        "dataset": dataset,
+        "sampling_rate": sampling_rate,
+        "samples": SECONDS * sampling_rate,
+        "standardise": preprocessing in STANDARDISED,
+        "preprocessing": preprocessing,
+    }
+    try:
+        with atomic_path(target) as partial:
+            partial.mkdir()
+            signals = partial / SIGNALS
+            label = f"filter {dataset}"
+            outcomes = read_all(folder, candidates, signals, sampling_rate, preprocessing, workers, label)
+            kept, unusable = judge_outcomes(candidates, outcomes)
+            report = make_report(selected, kept, outcomes, [*selected.dropped, *unusable], form)
+            if not kept:
+                raise UserError(f"{folder} has no usable record: {report['dropped_counts']}; check the archive.")
+            close_up(signals, kept, SECONDS * sampling_rate)
+            entries = [_entry(candidates[position], outcomes[position].length) for position in kept]
+            write_table(partial / TABLE, entries)
+            write_json(partial / FORMAT, form)
+            write_json(partial / REPORT, report)
+            rows = np.load(signals, mmap_mode="r", allow_pickle=False)
+            draw_page(
+                partial / PAGE,
+                rows,
+                entries,
+                sampling_rate,
+                dataset if preprocessing == "none" else f"{dataset}, {preprocessing} signals",
+            )
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise UserError(f"The disk that holds {target} is full: make room and run the filter stage again.") from error
+    return report
+
+
+def _entry(candidate: Candidate, length: int) -> Entry:
+    return Entry(candidate.record, candidate.patient, candidate.label, candidate.source, candidate.fold, length)

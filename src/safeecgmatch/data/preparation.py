@@ -1,0 +1,105 @@
+"""One recording to one row of the store: checks, band-pass, resampling, first 10 s, zero-padding, microvolts.
+
+The checks look at the samples that can reach the stored row: the first 10 s, or the whole record where a filter or a
+resampling mixes all of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from safeecgmatch.data import selection
+from safeecgmatch.data.classes import LEADS, SECONDS
+from safeecgmatch.data.readers import Recording
+
+Preprocessing = Literal["none", "release", "ecgmatch"]
+STANDARDISED = frozenset({"ecgmatch"})  # the batch is standardised per record and lead when it is drawn
+
+BAND_HZ = (1.0, 47.0)
+BAND_ORDER = 3
+SHORTEST_SECONDS = 1.0  # shorter records are dropped, longer ones zero-padded
+LARGEST = np.iinfo(np.int16).max  # 32.767 mV; no heart reaches it
+
+
+class Rejected(Exception):
+    """The record cannot be used, for one of the reasons in `selection.REASONS`."""
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        super().__init__(reason, detail)
+        self.reason, self.detail = reason, detail
+
+
+@dataclass(frozen=True)
+class Row:
+    signal: NDArray[np.int16]  # (12, samples) microvolts
+    length: int  # samples before zero-padding
+    clipped: int  # samples beyond the range of int16
+
+
+@lru_cache(maxsize=16)
+def band_pass_coefficients(rate: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    from scipy.signal import butter  # only CinC 2021 filters
+
+    return butter(BAND_ORDER, BAND_HZ, btype="bandpass", fs=rate)
+
+
+def band_pass(signal: NDArray[np.float64], rate: float) -> NDArray[np.float64]:
+    """ECGMatch's filter: Butterworth of order 3, 1 to 47 Hz, forwards and backwards, along the first axis."""
+    from scipy.signal import filtfilt
+
+    if rate <= 2 * BAND_HZ[1]:
+        raise Rejected(selection.UNREADABLE, f"{rate:g} Hz are too few for a band-pass up to {BAND_HZ[1]:g} Hz")
+    b, a = band_pass_coefficients(rate)
+    return filtfilt(b, a, signal, axis=0)
+
+
+def resample(signal: NDArray[np.float64], rate: float, wanted: int) -> NDArray[np.float64]:
+    """FFT resampling of the whole record to round(n * wanted / rate) samples."""
+    from scipy.signal import resample as fft_resample
+
+    return fft_resample(signal, round(len(signal) * wanted / rate), axis=0)
+
+
+def _names(hits: NDArray[np.bool_]) -> str:
+    """`hits`: (time, leads); the leads that have one."""
+    leads = np.atleast_1d(hits.any(axis=0))
+    return "lead " + ", ".join(name for name, hit in zip(LEADS, leads, strict=True) if hit)
+
+
+def prepare(recording: Recording, sampling_rate: int, preprocessing: Preprocessing) -> Row:
+    """The row of a recording; raises `Rejected` with the reason if it has none."""
+    samples = SECONDS * sampling_rate
+    if recording.leads != len(LEADS):
+        raise Rejected(selection.WRONG_LEADS, f"{recording.leads} leads, not {len(LEADS)}")
+    other_rate = round(recording.rate) != sampling_rate
+    filtered = preprocessing == "ecgmatch"
+    used = recording if other_rate or filtered else recording.head(samples)
+    invalid = used.invalid()
+    if invalid.any():
+        first = int(invalid.any(axis=1).argmax())
+        detail = f"{int(invalid.sum())} missing samples, the first at sample {first}, {_names(invalid)}"
+        raise Rejected(selection.INVALID, detail)
+    if len(used.values) < SHORTEST_SECONDS * recording.rate:
+        raise Rejected(selection.TOO_SHORT, f"{len(used.values)} samples at {recording.rate:g} Hz")
+    signal: NDArray[np.number] = used.microvolts()
+    if filtered:
+        signal = band_pass(signal.astype(np.float64), recording.rate)
+    if other_rate:
+        signal = resample(signal.astype(np.float64), recording.rate, sampling_rate)
+    signal = signal[:samples]
+    clipped = 0
+    if signal.dtype != np.int16:
+        signal = np.rint(signal)
+        clipped = int((np.abs(signal) > LARGEST).sum())
+        signal = np.clip(signal, -LARGEST, LARGEST)
+    row = np.zeros((len(LEADS), samples), dtype=np.int16)
+    row[:, : len(signal)] = signal.T
+    silent = ~np.atleast_1d(row.any(axis=1))
+    if silent.any():
+        raise Rejected(selection.ZERO_LEAD, _names(silent[None]))
+    return Row(row, len(signal), clipped)
