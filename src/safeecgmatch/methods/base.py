@@ -162,6 +162,10 @@ class Method(nn.Module):
         """Whether an evaluation after `iteration` iterations may give the best weights (False in early phases)."""
         return True
 
+    def must_beat_early_phases(self) -> bool:
+        """Whether a competing evaluation must also exceed the best of the phases that do not compete."""
+        return False
+
     def monitors(self) -> dict[str, float]:
         """Numbers for the history besides the losses, such as `temperature.class.time`."""
         return {}
