@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from safeecgmatch.data import drawing
+from safeecgmatch.data.classes import RELEASE_CINC60_SEEN, RELEASE_CINC60_UNSEEN, SEEN, UNSEEN
+from safeecgmatch.data.drawing import Parts, Rows, Task
+from safeecgmatch.data.store import SignalStore
 from safeecgmatch.errors import UserError
-from safeecgmatch.files import read_json
+from safeecgmatch.files import atomic_path, read_json, write_json
 
 SPLIT, SUMMARY = "split.npz", "summary.json"
 PARTS = ("labelled", "pool", "validation", "test", "open_test")
-
-Rows = NDArray[np.int64]
+RELEASE_FIXED_LEVEL = 60  # the one OOD level at which the published code has its fixed split
 
 
 @dataclass(frozen=True)
@@ -54,3 +58,113 @@ def load_split(folder: Path) -> Split:
     except (KeyError, ValueError, OSError) as error:
         raise UserError(f"{folder / SPLIT} is damaged ({error}): run its split stage again.") from error
     return Split(seen=tuple(summary["seen"]), unseen=tuple(summary["unseen"]), summary=summary, **arrays)
+
+
+def classes_and_rule(dataset: str, ood: int, cinc60: str) -> tuple[tuple[str, ...], tuple[str, ...], str]:
+    """Seen classes, unseen classes, and how the pool is drawn.
+
+    `cinc60: same_classes` is the paper's reading: one rule for both datasets and all levels. `swapped_fixed` is the
+    published code's: on CinC 2021 another rule at every level, and at 60 % other classes as well.
+    """
+    if dataset == "cinc21" and cinc60 == "swapped_fixed":
+        if ood == RELEASE_FIXED_LEVEL:
+            return RELEASE_CINC60_SEEN, RELEASE_CINC60_UNSEEN, "fixed_split"
+        return SEEN[dataset], UNSEEN[dataset], "all_unseen"
+    return SEEN[dataset], UNSEEN[dataset], "fixed_volume"
+
+
+def _parts(store: SignalStore, strategy: str, seed: int) -> Parts:
+    if strategy == "patient":
+        return drawing.patient_parts(store.labels, np.array([entry.patient for entry in store.entries]), seed)
+    if strategy == "strat_fold":
+        return drawing.fold_parts(np.array([entry.fold for entry in store.entries]))
+    return drawing.random_parts(store.labels, seed)
+
+
+def _labels_of(rows: Rows, store: SignalStore, task: Task) -> Rows:
+    """0..K-1 in seen order, K for unseen."""
+    number = {name: place for place, name in enumerate(task.seen)}
+    return np.array([number.get(name, len(task.seen)) for name in store.labels[rows].tolist()], dtype=np.int64)
+
+
+def _counts(rows: Rows, store: SignalStore) -> dict[str, int]:
+    return dict(sorted(Counter(store.labels[rows].tolist()).items()))
+
+
+def straddling(parts: Parts, patients: Sequence[str]) -> int:
+    """How many patients have records on more than one side."""
+    sides: dict[str, set[int]] = {}
+    for side, rows in enumerate((parts.train, parts.validation, parts.test)):
+        for row in rows.tolist():
+            if patients[row]:
+                sides.setdefault(patients[row], set()).add(side)
+    return sum(len(found) > 1 for found in sides.values())
+
+
+def make_split(
+    store: SignalStore, *, ood: int, seed: int, split_seed: int, strategy: str, labels_per_class: int, pool_size: int,
+    cinc60: str,
+) -> Split:  # fmt: skip
+    """The rows of one cell's labelled set, pool, validation, test and open test set, with a summary."""
+    seen, unseen, rule = classes_and_rule(store.dataset, ood, cinc60)
+    task = Task(seen, unseen, labels_per_class, pool_size, ood)
+    absent = [name for name in (*seen, *unseen) if name not in store.labels]
+    if absent:
+        raise UserError(f"{store.folder} has no record of class {absent[0]}: use a larger archive.")
+    if rule == "fixed_split":
+        if strategy != "random":
+            raise UserError(
+                f"split.strategy {strategy} does not go with the release's fixed split of CinC 2021 at "
+                f"{RELEASE_FIXED_LEVEL} %: use random, or the switch cinc60: same_classes."
+            )
+        parts, draw = drawing.fixed_split(store.labels, task, split_seed, seed)
+    else:
+        parts = _parts(store, strategy, split_seed)
+        draw_pool = drawing.all_unseen if rule == "all_unseen" else drawing.fixed_volume
+        draw = draw_pool(parts.train, store.labels, task, seed)
+    rows = {
+        "labelled": draw.labelled,
+        "pool": draw.pool,
+        "validation": parts.validation[np.isin(store.labels[parts.validation], seen)],
+        "test": parts.test[np.isin(store.labels[parts.test], seen)],
+        "open_test": parts.test,
+    }
+    arrays = {name: part.astype(np.int64) for name, part in rows.items()}
+    arrays |= {f"{name}_label": _labels_of(part, store, task) for name, part in rows.items()}
+    settings = {"ood": ood, "seed": seed, "split_seed": split_seed, "strategy": strategy, "rule": rule}
+    return Split(seen=seen, unseen=unseen, summary=settings | summarise(store, task, parts, rows), **arrays)
+
+
+def summarise(store: SignalStore, task: Task, parts: Parts, rows: Mapping[str, Rows]) -> dict[str, Any]:
+    pool, copies = np.unique(rows["pool"], return_counts=True)
+    unseen = np.isin(store.labels[rows["pool"]], task.unseen)
+    patients = [entry.patient for entry in store.entries]
+    sides = {"train": parts.train, "validation": parts.validation, "test": parts.test}
+    return {
+        "dataset": store.dataset,
+        "seen": list(task.seen),
+        "unseen": list(task.unseen),
+        "records": len(store),
+        "parts": {name: len(part) for name, part in sides.items()},
+        "parts_class_counts": {name: _counts(part, store) for name, part in sides.items()},
+        "sizes": {name: len(part) for name, part in rows.items()},
+        "class_counts": {name: _counts(part, store) for name, part in rows.items()},
+        "pool_distinct": len(pool),
+        "pool_duplicates": len(rows["pool"]) - len(pool),
+        "pool_most_copies": int(copies.max()),
+        "pool_unseen": int(unseen.sum()),
+        "pool_unseen_distinct": len(np.unique(rows["pool"][unseen])),
+        "pool_unseen_share": float(unseen.mean()),
+        "patients": len({patient for patient in patients if patient}),
+        "records_without_patient": patients.count(""),
+        "patients_straddling": straddling(parts, patients),
+    }
+
+
+def write_split(split: Split, folder: Path) -> None:
+    """Write both files, whole or not at all."""
+    with atomic_path(folder) as partial:
+        partial.mkdir()
+        arrays = {name: getattr(split, name) for part in PARTS for name in (part, f"{part}_label")}
+        np.savez(partial / SPLIT, **arrays)
+        write_json(partial / SUMMARY, split.summary)
