@@ -64,7 +64,7 @@ class Progress:
         self.done += amount
         self.note = self.note if note is None else note
         if self._bar is not None:
-            self._bar.update(self._task, completed=self.done, note=self.note)
+            self._bar.update(self._task, completed=self.done, total=self.total, note=self.note)
         elif time.monotonic() - self._last_line >= SECONDS_BETWEEN_LINES:
             self._last_line = time.monotonic()
             self._line(f"{duration(self._seconds_left())} left")

@@ -55,10 +55,14 @@ class Meter:
 
     def __init__(self, bar: Progress) -> None:
         self._bar, self._lock = bar, threading.Lock()
+        self._received, self._started = 0, time.monotonic()
 
-    def advance(self, amount: int) -> None:
+    def advance(self, amount: int, received: int = 0) -> None:
+        """Move the bar; `received` counts only what came over the wire, so a resumed part does not inflate the rate."""
         with self._lock:
-            self._bar.advance(amount)
+            self._received += received
+            rate = self._received / max(time.monotonic() - self._started, 1e-3)
+            self._bar.advance(amount, note=f"{rate / 1e6:.1f} MB/s")
 
     def resize(self, difference: int) -> None:
         with self._lock:
@@ -94,8 +98,8 @@ class Download:
     def have(self) -> int:
         return self.part.stat().st_size if self.part.exists() else 0
 
-    def count(self, position: int) -> None:
-        self.meter.advance(position - self.counted)
+    def count(self, position: int, received: int = 0) -> None:
+        self.meter.advance(position - self.counted, received)
         self.counted = position
 
     def restart(self) -> None:
@@ -150,7 +154,7 @@ class Download:
         with self.part.open("ab") as stream:
             while block := response.read(CHUNK):
                 stream.write(block)
-                self.count(self.counted + len(block))
+                self.count(self.counted + len(block), len(block))
                 if self.stop.is_set():
                     raise Stopped
         if total is not None and self.have() != total:
