@@ -76,7 +76,7 @@ UNGROUPED_CODE = "164865005"  # myocardial infarction: in none of the Challenge 
 def write_archive(dataset: str, folder: Path, records: int, seed: int, sampling_rate: int) -> None:
     """Make `folder` a phantom archive of `dataset`; an earlier phantom there is replaced, anything else is refused.
 
-    PTB-XL is written at 100 Hz when `sampling_rate` is 100, else at 500 Hz; the Challenge's records have their own rates.
+    PTB-XL is written at 100 Hz when `sampling_rate` is 100, else at 500 Hz; Challenge records have rates of their own.
     """
     if folder.is_dir() and any(folder.iterdir()) and not (folder / MARK).is_file():
         raise UserError(
@@ -263,7 +263,10 @@ def mat4(signal: Signal) -> bytes:
 
 def _challenge_header(name: str, rate: int, signal: Signal, spaced: bool) -> list[str]:
     storage = "16x1+24" if spaced else "16+24"
-    lines = [f"{name} {len(signal)} {rate} {signal.shape[1]}"]
+    # Every third Georgia header is of the old kind, with the file's name and a date, which wfdb refuses.
+    old = name.startswith("E") and int(name[1:]) % 3 == 0
+    size = f"{len(signal)} {rate} {signal.shape[1]}"
+    lines = [f"{name}.mat {size} 05-May-2020 14:50:55" if old else f"{name} {size}"]
     for lead, (first, checksum) in zip(LEADS, _first_and_sum(signal), strict=False):
         signed = checksum - 65536 if checksum > 32767 else checksum
         lines.append(f"{name}.mat {storage} 1000/mV 16 0 {first} {signed} 0 {lead}")

@@ -108,6 +108,17 @@ class Heart:
     atrial: float = 0.0  # share of premature atrial beats
 
 
+def rotation(angles: Array) -> Array:
+    """Frontal, horizontal and sagittal turn of the dipole, in radians."""
+    turn = np.eye(3)
+    for angle, (first, second) in zip(angles, ((0, 1), (0, 2), (1, 2)), strict=True):
+        plane = np.eye(3)
+        plane[first, first] = plane[second, second] = np.cos(angle)
+        plane[first, second], plane[second, first] = -np.sin(angle), np.sin(angle)
+        turn = plane @ turn
+    return turn
+
+
 def normal_heart() -> Heart:
     beat = NORMAL_BEAT.copy()
     return Heart(beat[:, 0], beat[:, 1], beat[:, 2:], rate=70.0, respiratory=0.03, jitter=0.012)

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from safeecgmatch.data.classes import DATASETS
 from safeecgmatch.data.phantom.diseases import (
     DIAGNOSES,
-    SEVERITY,
     SHARES,
     Diagnosis,
     draw_anatomy,
     draw_noise,
+    draw_severity,
     healthy_heart,
 )
 from safeecgmatch.data.phantom.heart import dipole, eight_leads, electrode_noise, twelve_leads
@@ -82,7 +82,7 @@ class Study:
         heart = healthy_heart(anatomy, rng)
         named = [name for name in subject.classes if name != "NORM"]
         for name, diagnosis in zip(named, subject.diagnoses, strict=True):
-            diagnosis.apply(heart, rng.uniform(*SEVERITY[name]), rng)
+            diagnosis.apply(heart, draw_severity(name, rng), rng)
         breathing = rng.uniform(0.18, 0.33)
         noise = draw_noise(rng)
         moving = dipole(heart, seconds, sampling_rate, breathing, rng)
