@@ -190,7 +190,7 @@ def one_vs_all_entropy(logits: Tensor) -> Tensor:
 
 
 def class_calibration_loss(logits: Tensor, labels: Tensor, alpha: Tensor, temperature: Tensor) -> Tensor:
-    """Eq. (13), L_cls-cal: cross-entropy of softmax(z / T) with targets alpha at y and (1 - alpha)/(K - 1) elsewhere."""
+    """Eq. (13), L_cls-cal: cross-entropy of softmax(z / T) with target alpha at y, (1 - alpha)/(K - 1) elsewhere."""
     classes = logits.shape[1]
     true = F.one_hot(labels, classes).to(logits.dtype)
     alpha = alpha[:, None]
@@ -222,7 +222,7 @@ def inlier_scores(
 
 
 def select_inliers(s_in: Tensor, s_out: Tensor, confidence: Tensor, t1: float, t2: float, strict: bool) -> Tensor:
-    """Eq. (16): S > T1 and C > T2 where `strict`; otherwise CaliMatch's rule max(S, 1 - S) >= T1, S > 1 - S, C >= T2."""
+    """Eq. (16): S > T1 and C > T2 where `strict`; otherwise CaliMatch's max(S, 1 - S) >= T1, S > 1 - S, C >= T2."""
     if strict:
         return (s_in > t1) & (confidence > t2)
     return (torch.maximum(s_in, s_out) >= t1) & (s_in > s_out) & (confidence >= t2)

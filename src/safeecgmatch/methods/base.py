@@ -90,6 +90,7 @@ class Losses:
     accepted: Tensor | None = None  # (B_u,) bool: unlabelled records used with a pseudo-label
     pseudo: Tensor | None = None  # (B_u,) their pseudo-labels
     step: bool = False  # True: the optimiser steps before the method goes on (CompleMatch makes two steps)
+    position: Tensor | None = None  # pool positions that `accepted` and `pseudo` speak of; None: those of the batch
 
 
 @dataclass(frozen=True)
@@ -185,6 +186,12 @@ class Method(nn.Module):
         parts = [self.outputs(x) for _, x in signals.batches(batch_size)]
         self.train(was_training)
         return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+    def validate_now(self, n: int) -> Evaluation:
+        """The validation set through the current networks, between two evaluations of the loop."""
+        validation = self.data.validation
+        assert validation.labels is not None, "validation records have labels that a method may see"
+        return Evaluation(n, self.outputs_on(validation), validation.labels)
 
     def restart_optimizer(self) -> None:
         """Adam with empty moments, from the next step on."""

@@ -84,7 +84,8 @@ class Training:
             parts = method.losses(batch, self.n)
             for losses in parts:
                 losses.total.backward()
-                self.monitor.add(losses, hidden, self.setting.num_classes)
+                truth = hidden if losses.position is None else self.hidden_labels(losses.position)
+                self.monitor.add(losses, truth, self.setting.num_classes)
                 if losses.step:
                     self.optimizer.step()
                     self.optimizer.zero_grad()
@@ -102,7 +103,7 @@ class Training:
             x_u = self.pool.batch(position_u)
         else:
             position_u, x_u = torch.empty(0, dtype=torch.int64), torch.empty(0, device=self.device)
-        assert self.labelled.labels is not None and self.pool.labels is not None
+        assert self.labelled.labels is not None
         batch = Batch(
             x_l=self.labelled.batch(positions),
             y_l=self.labelled.labels[positions],
@@ -111,7 +112,12 @@ class Training:
             record_l=self.labelled.rows[positions].to(self.device),
             record_u=self.pool.rows[position_u].to(self.device),
         )
-        return batch, self.pool.labels[position_u]
+        return batch, self.hidden_labels(position_u)
+
+    def hidden_labels(self, positions: Tensor) -> Tensor:
+        """Of pool records, for the monitor alone."""
+        assert self.pool.labels is not None
+        return self.pool.labels[positions]
 
     @torch.no_grad()
     def evaluate(self) -> Row:
