@@ -24,7 +24,7 @@ import numpy as np
 from safeecgmatch.data import cinc21, ptbxl
 from safeecgmatch.data.classes import LEADS, SECONDS
 from safeecgmatch.data.page import draw_page
-from safeecgmatch.data.preparation import STANDARDISED, Preprocessing, Rejected, prepare
+from safeecgmatch.data.preparation import PREPROCESSING, STANDARDISED, Rejected, prepare
 from safeecgmatch.data.readers import Unreadable, read_record
 from safeecgmatch.data.selection import DUPLICATE, UNREADABLE, Candidate, Drop, Selection
 from safeecgmatch.data.store import FORMAT, PAGE, REPORT, SIGNALS, TABLE, Entry, write_table
@@ -45,7 +45,7 @@ class Job:
     signals: Path
     offset: int
     sampling_rate: int
-    preprocessing: Preprocessing
+    preprocessing: str
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def _run(jobs: Sequence[Job], workers: int) -> Iterator[list[Outcome]]:
 
 
 def read_all(
-    folder: Path, candidates: Sequence[Candidate], signals: Path, sampling_rate: int, preprocessing: Preprocessing,
+    folder: Path, candidates: Sequence[Candidate], signals: Path, sampling_rate: int, preprocessing: str,
     workers: int, label: str,
 ) -> list[Outcome]:  # fmt: skip
     """Write the row of every candidate, zeros for the unusable ones; one outcome each."""
@@ -202,11 +202,13 @@ def filter_dataset(
     folder: Path,
     target: Path,
     sampling_rate: int,
-    preprocessing: Preprocessing,
+    preprocessing: str,
     files: Sequence[str] | None = None,
     workers: int | None = None,
 ) -> dict[str, Any]:
     """Write the signal store of `dataset` to the folder `target`, whole or not at all; returns its report."""
+    if preprocessing not in PREPROCESSING:
+        raise UserError(f"There is no preprocessing {preprocessing!r}: use one of {', '.join(PREPROCESSING)}.")
     selected = ptbxl.select(folder, sampling_rate) if dataset == "ptbxl" else cinc21.select(folder, files)
     candidates = selected.candidates
     if workers is None:

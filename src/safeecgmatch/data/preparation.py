@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +16,8 @@ from safeecgmatch.data import selection
 from safeecgmatch.data.classes import LEADS, SECONDS
 from safeecgmatch.data.readers import Recording
 
-Preprocessing = Literal["none", "release", "ecgmatch"]
-STANDARDISED = frozenset({"ecgmatch"})  # the batch is standardised per record and lead when it is drawn
+PREPROCESSING = ("none", "release", "ecgmatch")  # the first two store the signal as it is
+STANDARDISED = ("ecgmatch",)  # the batch is standardised per record and lead when it is drawn
 
 BAND_HZ = (1.0, 47.0)
 BAND_ORDER = 3
@@ -71,7 +70,7 @@ def _names(hits: NDArray[np.bool_]) -> str:
     return "lead " + ", ".join(name for name, hit in zip(LEADS, leads, strict=True) if hit)
 
 
-def prepare(recording: Recording, sampling_rate: int, preprocessing: Preprocessing) -> Row:
+def prepare(recording: Recording, sampling_rate: int, preprocessing: str) -> Row:
     """The row of a recording; raises `Rejected` with the reason if it has none."""
     samples = SECONDS * sampling_rate
     if recording.leads != len(LEADS):

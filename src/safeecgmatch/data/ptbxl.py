@@ -9,6 +9,7 @@ import ast
 import csv
 from collections import Counter
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 
 from safeecgmatch.data.classes import SEEN, UNSEEN
@@ -51,7 +52,8 @@ def superclass_of_code(statements: Path) -> dict[str, str]:
     }
 
 
-def parse_codes(text: str) -> list[str] | None:
+@lru_cache(maxsize=4096)  # many records have the same text
+def parse_codes(text: str) -> tuple[str, ...] | None:
     """The keys of `{'NORM': 100.0, 'SR': 0.0}`, else None. Only literals are accepted, nothing is run."""
     if len(text) > LONGEST_CODES:
         return None
@@ -59,7 +61,7 @@ def parse_codes(text: str) -> list[str] | None:
         codes = ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return None
-    return [str(code) for code in codes] if isinstance(codes, dict) else None
+    return tuple(str(code) for code in codes) if isinstance(codes, dict) else None
 
 
 def _judge(row: Mapping[str, str], classes: Mapping[str, str], column: str) -> Candidate | Drop:

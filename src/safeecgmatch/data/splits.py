@@ -19,6 +19,7 @@ from safeecgmatch.files import atomic_path, read_json, write_json
 
 SPLIT, SUMMARY = "split.npz", "summary.json"
 PARTS = ("labelled", "pool", "validation", "test", "open_test")
+CINC60 = ("same_classes", "swapped_fixed")
 RELEASE_FIXED_LEVEL = 60  # the one OOD level at which the published code has its fixed split
 
 
@@ -66,6 +67,8 @@ def classes_and_rule(dataset: str, ood: int, cinc60: str) -> tuple[tuple[str, ..
     `cinc60: same_classes` is the paper's reading: one rule for both datasets and all levels. `swapped_fixed` is the
     published code's: on CinC 2021 another rule at every level, and at 60 % other classes as well.
     """
+    if cinc60 not in CINC60:
+        raise UserError(f"The switch cinc60 is {cinc60!r}: it must be one of {', '.join(CINC60)}.")
     if dataset == "cinc21" and cinc60 == "swapped_fixed":
         if ood == RELEASE_FIXED_LEVEL:
             return RELEASE_CINC60_SEEN, RELEASE_CINC60_UNSEEN, "fixed_split"

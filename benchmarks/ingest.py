@@ -1,0 +1,152 @@
+"""How fast a full-size PTB-XL archive (500 Hz) becomes a signal store, in what memory, against a plain wfdb loop.
+
+The waveforms are generated; the tables are the real ones if --material names a folder that has them, else generated.
+    python benchmarks/ingest.py                    # 21,799 records, 2.6 GB of archive in a temporary folder
+    python benchmarks/ingest.py --records 3000
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import typer
+
+from safeecgmatch.data.filtering import filter_dataset
+from safeecgmatch.data.ptbxl import DATABASE, STATEMENTS
+from safeecgmatch.data.readers import read_record
+from safeecgmatch.progress import Progress
+
+RATE, SAMPLES, LEADS = 500, 5000, "I II III AVR AVL AVF V1 V2 V3 V4 V5 V6".split()
+CODES = {"NORM": "NORM", "MI": "IMI", "STTC": "NDT", "CD": "CLBBB", "HYP": "LVH"}
+SHAPES = 64  # distinct waveforms; every record is one of them, shifted in time
+REQUIRED_RATIO = 15.0
+
+
+def generated_tables(folder: Path, records: int) -> list[str]:
+    """Tables with as many single-label records as PTB-XL has, about three in four; returns the file names."""
+    with (folder / STATEMENTS).open("w", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["", "diagnostic", "diagnostic_class"])
+        writer.writerows((code, "1.0", name) for name, code in CODES.items())
+    names = [f"records500/{number // 1000 * 1000:05d}/{number:05d}_hr" for number in range(1, records + 1)]
+    codes = list(CODES.values())
+    with (folder / DATABASE).open("w", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["ecg_id", "patient_id", "strat_fold", "scp_codes", "filename_hr"])
+        for number, name in enumerate(names, 1):
+            chosen = codes[:2] if number % 4 == 0 else [codes[number % len(codes)]]
+            writer.writerow([number, f"{number}.0", number % 10 + 1, str(dict.fromkeys(chosen, 100.0)), name])
+    return names
+
+
+def real_tables(folder: Path, material: Path, records: int) -> list[str]:
+    shutil.copyfile(material / STATEMENTS, folder / STATEMENTS)
+    with (material / DATABASE).open(encoding="utf-8", newline="") as stream:
+        reader = csv.DictReader(stream)
+        rows = [row for row, _ in zip(reader, range(records), strict=False)]
+        columns = reader.fieldnames or []
+    with (folder / DATABASE).open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.DictWriter(stream, columns)
+        writer.writeheader()
+        writer.writerows(rows)
+    return [row["filename_hr"] for row in rows]
+
+
+def write_waveforms(folder: Path, names: list[str]) -> None:
+    rng = np.random.default_rng(0)
+    seconds = np.arange(SAMPLES) / RATE
+    beats = np.exp(-(((seconds * 1.2) % 1 - 0.5) ** 2) / 0.0008)
+    shapes = (rng.normal(0, 800, (SHAPES, 1, 12)) * beats[:, None] + rng.normal(0, 30, (SHAPES, SAMPLES, 12))).astype(
+        "<i2"
+    )
+    with Progress(len(names), "write the archive", "records") as bar:
+        for number, name in enumerate(names):
+            target = folder / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            np.roll(shapes[number % SHAPES], number, axis=0).tofile(target.with_suffix(".dat"))
+            lines = [f"{target.name} 12 {RATE} {SAMPLES}"]
+            lines += [f"{target.name}.dat 16 1000.0(0)/mV 16 0 0 0 0 {lead}" for lead in LEADS]
+            target.with_suffix(".hea").write_text("\n".join(lines) + "\n")
+            bar.advance()
+
+
+def anonymous_kilobytes(pid: int) -> int:
+    """Anonymous memory of a process and its children, in kB; pages of mapped files are the kernel's to drop."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:  # it ended between two looks
+        return 0
+    own = next((int(line.split()[1]) for line in status.splitlines() if line.startswith("RssAnon")), 0)
+    return own + sum(anonymous_kilobytes(int(child)) for child in children)
+
+
+class PeakMemory(threading.Thread):
+    """Looks every 20 ms; `peak` in kB."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.peak, self.stopped = 0, threading.Event()
+
+    def run(self) -> None:
+        while not self.stopped.wait(0.02):
+            self.peak = max(self.peak, anonymous_kilobytes(os.getpid()))
+
+
+def records_per_second_of_wfdb(headers: list[Path]) -> float:
+    import wfdb
+
+    wfdb.rdsamp(str(headers[0].with_suffix("")))  # warm
+    started = time.perf_counter()
+    for header in headers:
+        signal, _ = wfdb.rdsamp(str(header.with_suffix("")))
+    seconds = time.perf_counter() - started
+    np.testing.assert_array_equal(signal, read_record(headers[-1]).physical())
+    return len(headers) / seconds
+
+
+def main(
+    records: int = typer.Option(21_799, min=2000, help="Size of the archive."),
+    sample: int = typer.Option(200, min=10, help="Records for the plain wfdb loop."),
+    material: Path = typer.Option(Path("no material"), help="Folder with PTB-XL's two tables."),
+    scratch: Path = typer.Option(None, help="Where to put the archive; default: the system's temporary folder."),
+) -> None:
+    with tempfile.TemporaryDirectory(dir=scratch) as place:
+        folder, target = Path(place) / "ptbxl", Path(place) / "filtered"
+        folder.mkdir()
+        real = (material / DATABASE).is_file()
+        names = real_tables(folder, material, records) if real else generated_tables(folder, records)
+        write_waveforms(folder, names)
+        headers = [folder / f"{name}.hea" for name in names[:: max(len(names) // sample, 1)]]
+        before = records_per_second_of_wfdb(headers)
+        memory = PeakMemory()
+        memory.start()
+        started = time.perf_counter()
+        report = filter_dataset("ptbxl", folder, target, RATE, "none", workers=os.cpu_count())
+        seconds = time.perf_counter() - started
+        memory.stopped.set()
+        plain = (before + records_per_second_of_wfdb(headers)) / 2  # before and after: the machine may be shared
+        kept = report["kept"]
+        disk = sum(file.stat().st_size for file in target.iterdir())
+        ratio = kept / seconds / plain
+        print(f"tables               {'real' if real else 'generated'}, {len(names):,} records, {kept:,} kept and read")
+        print(f"filter               {seconds:.1f} s in all, {kept / seconds:,.0f} records/s read and stored")
+        print(f"plain wfdb.rdsamp    {plain:,.0f} records/s, mean of two loops over {len(headers)} of the same files")
+        print(f"ratio                {ratio:.1f} (required: {REQUIRED_RATIO:g})")
+        print(f"peak memory          {memory.peak / 1e6:.2f} GB anonymous, all processes (required: under 1)")
+        print(
+            f"disk                 {disk / 1e9:.2f} GB store, from {len(names) * SAMPLES * 24 / 1e9:.2f} GB of signals"
+        )
+    sys.exit(0 if ratio >= REQUIRED_RATIO and memory.peak < 1e6 else 1)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,52 @@
+"""Stage `filter`: from one dataset's archive to its signal store, with a report of what was dropped and why.
+
+Example: python stages/filter.py --dataset ptbxl
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+# A queued experiment must run the code of its own workspace, not that of the editable install.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+
+import typer
+
+from safeecgmatch.config import load_params, switches
+from safeecgmatch.data.archive import check_archive, dataset_folder
+from safeecgmatch.data.classes import DATASETS
+from safeecgmatch.data.filtering import filter_dataset
+from safeecgmatch.errors import UserError
+
+
+def run(dataset: str) -> None:
+    if dataset not in DATASETS:
+        raise UserError(f"There is no dataset {dataset!r}: use one of {', '.join(DATASETS)}.")
+    params = load_params()
+    rules = switches("data", params.protocol, params.data.switches)
+    folder = dataset_folder(dataset)
+    files = [entry.file for entry in check_archive(Path("data/manifests") / f"{dataset}.csv", folder)]
+    preprocessing = rules["cinc_preprocessing"] if dataset == "cinc21" else "none"
+    target = Path("data/filtered") / dataset
+    report = filter_dataset(dataset, folder, target, params.data.sampling_rate, preprocessing, files)
+    for warning in report["warnings"]:
+        print(f"warning: {warning}", file=sys.stderr)
+    counts = ", ".join(f"{name} {count:,}" for name, count in sorted(report["class_counts"].items()))
+    dropped = ", ".join(f"{reason} {count:,}" for reason, count in sorted(report["dropped_counts"].items()))
+    print(
+        f"{dataset}: {report['kept']:,} of {report['records']:,} records kept ({counts}); dropped: {dropped or 'none'}"
+    )
+    print(f"{target}/page.png shows a few of them, {target}/report.json names every dropped record.")
+
+
+def main(dataset: str = typer.Option(..., help="ptbxl or cinc21")) -> None:
+    """Write data/filtered/DATASET."""
+    try:
+        run(dataset)
+    except UserError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    typer.run(main)

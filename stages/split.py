@@ -1,0 +1,57 @@
+"""Stage `split`: which rows are labelled, unlabelled, for validation and for test. Index lists only, never signals.
+
+Example: python stages/split.py --dataset ptbxl --ood 30 --seed 1
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+# A queued experiment must run the code of its own workspace, not that of the editable install.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+
+import typer
+
+from safeecgmatch.config import load_params, switches
+from safeecgmatch.data.classes import DATASETS
+from safeecgmatch.data.splits import make_split, write_split
+from safeecgmatch.data.store import SignalStore
+from safeecgmatch.errors import UserError
+
+
+def run(dataset: str, ood: int, seed: int) -> None:
+    if dataset not in DATASETS:
+        raise UserError(f"There is no dataset {dataset!r}: use one of {', '.join(DATASETS)}.")
+    params = load_params()
+    source = params.data.source(dataset)
+    split = make_split(
+        SignalStore.open(Path("data/filtered") / dataset),
+        ood=ood,
+        seed=seed,
+        split_seed=params.split.seed,
+        strategy=params.split.strategy,
+        labels_per_class=source.labels_per_class,
+        pool_size=source.pool_size,
+        cinc60=switches("data", params.protocol, params.data.switches)["cinc60"],
+    )
+    write_split(split, Path("data/splits") / dataset / str(ood) / str(seed))
+    sizes = ", ".join(f"{name} {size:,}" for name, size in split.summary["sizes"].items())
+    repeats, straddling = split.summary["pool_duplicates"], split.summary["patients_straddling"]
+    print(f"{dataset} {ood} % seed {seed}: {sizes}; {repeats:,} repeats in the pool, {straddling:,} patients straddle")
+
+
+def main(
+    dataset: str = typer.Option(..., help="ptbxl or cinc21"),
+    ood: int = typer.Option(..., min=0, max=99, help="Percentage of unseen classes in the pool."),
+    seed: int = typer.Option(..., min=0, help="Run seed: draws the labelled set and the pool."),
+) -> None:
+    """Write data/splits/DATASET/OOD/SEED."""
+    try:
+        run(dataset, ood, seed)
+    except UserError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    typer.run(main)
