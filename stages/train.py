@@ -5,86 +5,55 @@ Example: python stages/train.py ptbxl/fixmatch/30/1
 
 from __future__ import annotations
 
-import signal
 import sys
 from pathlib import Path
-
-import typer
+from typing import Any
 
 # A queued experiment must run the code of its own workspace, not that of the editable install.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
+import typer
+
 from safeecgmatch import tracking
-from safeecgmatch.config import Cell, cells, load_params
+from safeecgmatch.config import cells, load_params
 from safeecgmatch.errors import UserError
-from safeecgmatch.files import project_root, write_json
-from safeecgmatch.progress import Progress
-
-
-def find(path: str) -> Cell:
-    asked = [cell for cell in cells(load_params()) if cell.path == path]
-    if not asked:
-        raise UserError(f"params.yaml asks for no cell '{path}'; `safeecgmatch cells` lists those that it asks for.")
-    return asked[0]
+from safeecgmatch.files import write_json
 
 
 def train(path: str) -> None:
-    cell = find(path)
-    tracking.warm_up()  # imports mlflow in another process while this one imports torch
-    from safeecgmatch.calibration.metrics import final_metrics
-    from safeecgmatch.training import cell as engine
-    from safeecgmatch.training.checkpoint import Checkpoint
-
     params = load_params()
-    inputs = engine.Inputs.open(cell, Path("data"))
-    config = engine.resolve(params, cell, inputs)
-    training, sets = engine.build(config, inputs)
-    checkpoint = Checkpoint(project_root() / "scratch" / cell.path, f"{config['config_hash']}-{engine.code_hash()}")
-    signals: list[int] = []
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda received, _: signals.append(received))
-    with Progress(params.train.iterations, cell.path, "iterations") as bar:
-        session = engine.Session(
-            training,
-            checkpoint,
-            every=params.train.checkpoint_every,
-            extra={"seconds": 0.0, "uid": None},
-            stop_requested=lambda: bool(signals),
-            progress=lambda done: bar.advance(done.n - bar.done),
-            on_evaluation=lambda row: logger.evaluation(row["iteration"], row),
-        )
-        warning = session.restore()
-        if warning:
-            print(f"warning: {warning}", file=sys.stderr)
+    asked = {cell.path: cell for cell in cells(params)}
+    if path not in asked:
+        raise UserError(f"params.yaml asks for no cell '{path}'; `safeecgmatch cells` lists those that it asks for.")
+    tracking.warm_up()  # imports mlflow in another process while this one imports torch
+    from safeecgmatch.training.session import Stopped, run_cell
+
+    def open_log(config: dict[str, Any], uid: str | None, device: str) -> tracking.Logger:
         tracked = {**config, "profile": params.profile}
         record = tracking.run_record(
             tracked,
-            path=cell.path,
-            data_hash=inputs.data_hash,
-            device=str(training.device),
+            path=path,
+            data_hash=config["data"]["hash"],
+            device=device,
             threads=params.train.threads,
-            uid=session.extra["uid"],
+            uid=uid,
         )
-        logger = tracking.start(record, tracked)
-        session.extra["uid"] = logger.uid
-        try:
-            session.run()
-        except engine.Stopped as stop:
-            logger.interrupt()
-            print(f"{cell.path}: {stop}", file=sys.stderr)
-            sys.exit(128 + signals[0])
-    folder = Path("runs") / cell.path
-    predictions = engine.write_outputs(folder, training, sets, config, inputs)
-    seconds = session.seconds()
-    result = logger.finish(
-        folder, final_metrics(predictions), wall_seconds=seconds, iterations_per_second=training.n / seconds
-    )
-    write_json(Path("tracking") / cell.path / "run.json", result.record)
-    checkpoint.discard()
+        return tracking.start(record, tracked)
+
+    def close_log(log: Any, folder: Path, metrics: dict[str, float], seconds: float, iterations: int) -> None:
+        speed = iterations / seconds
+        result = log.finish(folder, metrics, wall_seconds=seconds, iterations_per_second=speed)
+        write_json(Path("tracking") / path / "run.json", result.record)
+
+    try:
+        run_cell(params, asked[path], open_log, close_log)
+    except Stopped as stop:
+        print(f"{path}: {stop}", file=sys.stderr)
+        sys.exit(stop.status)
 
 
 def main(path: str = typer.Argument(help="The cell's folder below runs/, such as ptbxl/fixmatch/30/1.")) -> None:
-    """Train one cell and write runs/PATH and tracking/PATH/run.json."""
+    """Train one cell: write runs/PATH and tracking/PATH/run.json, and log it to MLflow."""
     try:
         train(path)
     except UserError as error:

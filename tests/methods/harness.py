@@ -1,0 +1,90 @@
+"""A method on the phantom without DVC and MLflow: the real store, the real split, the real loop."""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from safeecgmatch.calibration.metrics import final_metrics
+from safeecgmatch.config import PROPOSED, Cell, Params
+from safeecgmatch.data.filtering import filter_dataset
+from safeecgmatch.data.phantom import write_archive
+from safeecgmatch.data.splits import make_split, write_split
+from safeecgmatch.data.store import SignalStore
+from safeecgmatch.training.cell import Inputs, build, resolve
+from safeecgmatch.training.loop import Training
+from safeecgmatch.training.outputs import predict
+
+ROOT = Path(__file__).resolve().parents[2]
+_FOLDER = tempfile.TemporaryDirectory(prefix="safeecgmatch-phantom-")
+
+
+@functools.cache
+def phantom_store(dataset: str = "ptbxl", records: int = 900, sampling_rate: int = 100) -> Path:
+    """The `data` folder with the filtered phantom of one dataset, made once per test session."""
+    folder = Path(_FOLDER.name) / f"{records}-{sampling_rate}"
+    write_archive(dataset, folder / "raw" / dataset, records, seed=7, sampling_rate=sampling_rate)
+    target = folder / "data" / "filtered" / dataset
+    filter_dataset(dataset, folder / "raw" / dataset, target, sampling_rate, "none", workers=1)
+    return folder / "data"
+
+
+@functools.cache
+def split_data(data: Path, dataset: str, ood: int, seed: int, labels: int = 15, pool: int = 500) -> Path:
+    store = SignalStore.open(data / "filtered" / dataset)
+    split = make_split(
+        store, ood=ood, seed=seed, split_seed=42, strategy="random", labels_per_class=labels, pool_size=pool,
+        cinc60="same_classes",
+    )  # fmt: skip
+    write_split(split, data / "splits" / dataset / str(ood) / str(seed))
+    return data
+
+
+def demo_params(protocol: str = "paper", methods: dict[str, Any] | None = None, **train: Any) -> Params:
+    """params.yaml of the demo with another protocol, other train settings, other sections of `methods`."""
+    content = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
+    content["protocol"] = protocol
+    content["train"] |= train
+    for name, section in (methods or {}).items():
+        content["methods"][name] = content["methods"].get(name, {}) | section
+    return Params.model_validate(content)
+
+
+def make_training(
+    name: str,
+    protocol: str = "paper",
+    *,
+    ood: int = 60,
+    seed: int = 1,
+    data: Path | None = None,
+    dataset: str = "ptbxl",
+    variant: str = "full",
+    lambda_sum: float = 1.0,
+    methods: dict[str, Any] | None = None,
+    **train: Any,
+) -> tuple[Training, dict[str, Any], Inputs]:
+    """(training, sets to predict, inputs) of one cell, ready for its first iteration."""
+    data = split_data(data or phantom_store(dataset), dataset, ood, seed)
+    own_weight = lambda_sum if name == PROPOSED else None
+    cell = Cell(dataset, name, ood, seed, variant, own_weight)
+    inputs = Inputs.open(cell, data)
+    training, sets = build(resolve(demo_params(protocol, methods, **train), cell, inputs), inputs)
+    return training, sets, inputs
+
+
+def finish(training: Training, sets: dict[str, Any], inputs: Inputs) -> dict[str, np.ndarray]:
+    """Train to the end and predict with the best weights."""
+    training.run(lambda _: None, lambda _: None)
+    training.method.load_state_dict(training.chosen().weights)
+    return predict(training.method, sets, inputs.store.records)
+
+
+def learn(name: str, protocol: str = "paper", **options: Any) -> tuple[dict[str, float], Training]:
+    """Train one cell to the end: its final test metrics, and the training for its history."""
+    training, sets, inputs = make_training(name, protocol, **options)
+    return final_metrics(finish(training, sets, inputs)), training
