@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 STAGES = 4
 NORM_EPS = 1e-12
+LINEAR_STD = 0.02
 
 
 class Conv(nn.Module):
@@ -76,6 +77,16 @@ def projection_head(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
     return nn.Sequential(
         nn.Linear(inputs, hidden), nn.BatchNorm1d(hidden), nn.ReLU(inplace=True), nn.Linear(hidden, outputs)
     )
+
+
+def initialise_linear_(*modules: nn.Module) -> None:
+    """Every Linear of the modules to N(0, 0.02^2) weights and zero bias: IOMatch and SCOMatch, before any training."""
+    for module in modules:
+        for layer in module.modules():
+            if isinstance(layer, nn.Linear):
+                nn.init.normal_(layer.weight, std=LINEAR_STD)
+                if layer.bias is not None:
+                    nn.init.zeros_(layer.bias)
 
 
 def parameter_count(module: nn.Module) -> int:
