@@ -14,7 +14,17 @@ server that hangs or dies hangs or dies there. This package is the only one that
 from __future__ import annotations
 
 from safeecgmatch.tracking.address import ensure_store, tracking_uri
-from safeecgmatch.tracking.logger import Logger, RunResult, start, warm_up
+from safeecgmatch.tracking.logger import Logger, RunResult, shared_recorder, start, warm_up
 from safeecgmatch.tracking.record import RECORD_FILE, run_record
 
-__all__ = ["RECORD_FILE", "Logger", "RunResult", "ensure_store", "run_record", "start", "tracking_uri", "warm_up"]
+__all__ = [
+    "RECORD_FILE",
+    "Logger",
+    "RunResult",
+    "ensure_store",
+    "run_record",
+    "shared_recorder",
+    "start",
+    "tracking_uri",
+    "warm_up",
+]

@@ -1,6 +1,8 @@
-"""The process that speaks to MLflow for one cell: JSON lines in, JSON lines out. See `logger.py` for the other end.
+"""The process that speaks to MLflow: JSON lines in, JSON lines out. See `logger.py` for the other end.
 
-It ends when its input ends. Input that ends without `finish` means that the training was interrupted.
+By default a cell starts its own. `--serve SOCKET` serves any number of cells from one process, which saves each of them
+the import of mlflow: the launcher of many cells uses that. Input that ends without `finish` means that the training
+was interrupted.
 """
 
 from __future__ import annotations
@@ -9,49 +11,58 @@ import contextlib
 import json
 import os
 import signal
+import socketserver
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
-from safeecgmatch.tracking.address import ensure_store
+from safeecgmatch.tracking.address import ensure_store, sqlite_file, tracking_uri
 
 SECONDS_BETWEEN_ATTEMPTS = 30.0
 SECONDS_AFTER_AN_INTERRUPTION = 10
 
 
-def say(**message: Any) -> None:
-    with contextlib.suppress(BrokenPipeError):  # the training has gone; the run is completed all the same
-        print(json.dumps(message), flush=True)
-
-
 class Recorder:
-    """Keeps what could not be sent yet; every message is another chance to send it."""
+    """Records one run; keeps what could not be sent yet, and takes every message as another chance to send it."""
 
-    def __init__(self) -> None:
-        from safeecgmatch.tracking.store import Store
-
-        self._open_store = Store
-        self.store: Store | None = None
+    def __init__(self, answers: TextIO) -> None:
+        self.answers = answers
+        self.store: Any = None
         self.run_id: str | None = None
         self.opened: dict[str, Any] = {}
         self.pending: list[dict[str, Any]] = []
         self.not_before = 0.0
+
+    def serve(self, lines: Iterable[str]) -> bool:
+        """Handle messages up to `finish`; False if they end before it."""
+        self.say(ready=True)
+        for line in lines:
+            [(kind, content)] = json.loads(line).items()
+            {"open": self.open, "evaluation": self.evaluation, "finish": self.finish}[kind](content)
+            if kind == "finish":
+                return True
+        return False
+
+    def say(self, **message: Any) -> None:
+        with contextlib.suppress(BrokenPipeError):  # the training has gone; the run is completed all the same
+            print(json.dumps(message), file=self.answers, flush=True)
 
     def open(self, opened: dict[str, Any]) -> None:
         self.opened = opened
         self.attempt(self.connect)
 
     def connect(self) -> None:
+        from safeecgmatch.tracking.store import Store
+
         if self.run_id is None:
-            self.store = self.store or self._open_store()
+            self.store = self.store or Store()
             self.run_id = self.store.open_run(self.opened["record"], self.opened["config"])
-            say(run_id=self.run_id)
+            self.say(run_id=self.run_id)
 
     def flush(self) -> None:
         self.connect()
-        assert self.store is not None and self.run_id is not None
         while self.pending:
             self.store.log_metrics(self.run_id, self.pending[:1])
             del self.pending[0]
@@ -63,19 +74,16 @@ class Recorder:
     def finish(self, finish: dict[str, Any]) -> None:
         def complete() -> None:
             self.flush()
-            assert self.store is not None and self.run_id is not None
             self.store.finish_run(self.run_id, finish["record"], Path(finish["folder"]))
 
         self.not_before = 0.0
-        say(logged=self.attempt(complete))
+        self.say(logged=self.attempt(complete))
 
     def interrupted(self) -> None:
         def mark() -> None:
             self.flush()
-            assert self.store is not None and self.run_id is not None
             self.store.mark_killed(self.run_id)
 
-        signal.alarm(SECONDS_AFTER_AN_INTERRUPTION)
         if self.opened:
             self.attempt(mark)
 
@@ -87,27 +95,48 @@ class Recorder:
         except Exception as error:
             # Whatever goes wrong between here and the server must not reach the training.
             self.not_before = time.monotonic() + SECONDS_BETWEEN_ATTEMPTS
-            say(trouble=f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
+            self.say(trouble=f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
             return False
         return True
 
 
-def main() -> None:
+class Connection(socketserver.StreamRequestHandler):
+    def handle(self) -> None:
+        with os.fdopen(os.dup(self.request.fileno()), "w", encoding="utf-8") as answers:
+            recorder = Recorder(answers)
+            if not recorder.serve(line.decode() for line in self.rfile):
+                recorder.interrupted()
+
+
+class Server(socketserver.ThreadingUnixStreamServer):
+    daemon_threads = True  # a call that hangs must not keep the process alive
+    request_queue_size = 128
+
+
+def import_mlflow() -> None:
+    """All that takes seconds and waits for no server: making, importing and opening a local store."""
+    ensure_store()
+    from safeecgmatch.tracking.store import Store
+
+    if sqlite_file(tracking_uri()) is not None:
+        Store().open()
+
+
+def main(arguments: list[str]) -> None:
     # The training decides when to stop; a Ctrl-C reaches this process too and must not cut the run off.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    import_mlflow()
+    if arguments:
+        with Server(arguments[-1], Connection) as server:
+            print("ready", flush=True)
+            server.serve_forever()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    ensure_store()
-    recorder = Recorder()
-    say(ready=True)
-    for line in sys.stdin:
-        [(kind, content)] = json.loads(line).items()
-        {"open": recorder.open, "evaluation": recorder.evaluation, "finish": recorder.finish}[kind](content)
-        if kind == "finish":
-            break
-    else:
+    recorder = Recorder(sys.stdout)
+    if not recorder.serve(sys.stdin):
+        signal.alarm(SECONDS_AFTER_AN_INTERRUPTION)
         recorder.interrupted()
     os._exit(0)  # tearing mlflow down takes longer than all the rest of this line
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -39,6 +39,10 @@ class Store:
         self.uri = uri or tracking_uri()
         self.client = MlflowClient(self.uri)
 
+    def open(self) -> None:
+        """Connect now; the client itself does so at the first question."""
+        self.client.search_experiments(max_results=1)
+
     def experiment_id(self, name: str) -> str:
         found = self.client.get_experiment_by_name(name)
         if found is None:
