@@ -226,3 +226,37 @@ def select_inliers(s_in: Tensor, s_out: Tensor, confidence: Tensor, t1: float, t
     if strict:
         return (s_in > t1) & (confidence > t2)
     return (torch.maximum(s_in, s_out) >= t1) & (s_in > s_out) & (confidence >= t2)
+
+
+# Open-set baselines (IOMatch, SCOMatch, SafeStudent)
+
+ALIGN_EPS = 1e-6
+ENERGY_EPS = 1e-5
+
+
+def masked_mean(rows: Tensor, mask: Tensor, average_over: str) -> Tensor:
+    """Mean of the masked rows over the "batch" or over the "selected" rows themselves; 0 where there is none."""
+    return (rows * mask).sum() / (len(rows) if average_over == "batch" else mask.sum().clamp(min=1))
+
+
+def align_to_uniform(p: Tensor, means: Tensor) -> Tensor:
+    """IOMatch: p~_k ~ p_k (1/K + e) / (m_k + e), e = 1e-6, m the mean of all rows of `means`, empty ones too."""
+    scaled = p * (1.0 / p.shape[1] + ALIGN_EPS) / (means.mean(dim=0) + ALIGN_EPS)
+    return scaled / scaled.sum(dim=1, keepdim=True)
+
+
+def adaptive_ood_threshold(tallies: Tensor, threshold: float, lowest: float) -> Tensor:
+    """SCOMatch: t N_ood / N_known within [lowest, t]; t where no known class was predicted with confidence."""
+    known = tallies[:-1].sum().to(torch.float64)
+    ratio = torch.where(known > 0, tallies[-1] / known, torch.ones_like(known))
+    return (threshold * ratio).clamp(lowest, threshold)
+
+
+def energy_discrepancy(logits: Tensor, temperature: float) -> Tensor:
+    """SafeStudent: ED = T ln sum_k e^(z_k/T) - T ln(sum_k e^(z_k/T) - max_k e^(z_k/T) + 1e-5), one value per row.
+
+    At T = 1 this is -ln(1 - max softmax) but for the 1e-5, so never below ln(K / (K - 1)).
+    """
+    energies = (logits / temperature).exp()
+    total, largest = energies.sum(dim=1), energies.amax(dim=1)
+    return temperature * (total.log() - (total - largest + ENERGY_EPS).log())

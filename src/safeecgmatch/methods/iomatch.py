@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from safeecgmatch.losses import (
+    align_to_uniform,
     cross_entropy,
     exponential_ramp,
     one_vs_all_loss,
@@ -29,7 +30,6 @@ from safeecgmatch.methods.base import Batch, Hyper, Losses, Method, Outputs, Pre
 from safeecgmatch.models import ResNet1D, initialise_linear_
 from safeecgmatch.views import strong, weak
 
-ALIGN_EPS = 1e-6
 MONITOR_BATCH = 128
 
 
@@ -65,11 +65,10 @@ class Alignment:
 
 
 def align(p: Tensor, state: Alignment) -> tuple[Tensor, Alignment]:
-    """p~_k ~ p_k (1/K + e) / (m_k + e), m the mean over all slots after writing this batch's mean into one of them."""
+    """(p~, state): the mean of the batch is written first, so a batch takes part in its own alignment."""
     means = state.means.clone()
     means[state.pointer] = p.mean(dim=0)
-    scaled = p * (1.0 / p.shape[1] + ALIGN_EPS) / (means.mean(dim=0) + ALIGN_EPS)
-    return scaled / scaled.sum(dim=1, keepdim=True), Alignment(means, (state.pointer + 1) % len(means))
+    return align_to_uniform(p, means), Alignment(means, (state.pointer + 1) % len(means))
 
 
 @dataclass(frozen=True)

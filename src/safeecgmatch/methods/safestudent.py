@@ -22,13 +22,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from safeecgmatch.losses import cross_entropy, pseudo_label_loss
+from safeecgmatch.losses import cross_entropy, energy_discrepancy, masked_mean, pseudo_label_loss
 from safeecgmatch.methods.base import Batch, Evaluation, Hyper, Losses, Method, Outputs, Prediction, Switches
 from safeecgmatch.methods.teacher import Teacher
 from safeecgmatch.models import ResNet1D
 from safeecgmatch.views import strong, weak
 
-ENERGY_EPS = 1e-5
 UNSEEN_MARGIN = 0.1
 PHASE_ONE = 5  # one evaluation in five belongs to it
 ROUNDS = 3
@@ -54,23 +53,6 @@ class StudentSwitches(Switches):
     selection_includes_pretrain: bool
 
 
-def energy_discrepancy(logits: Tensor, temperature: float) -> Tensor:
-    """ED of every row; -ln(1 - max softmax) at temperature 1, but for the 1e-5."""
-    energies = (logits / temperature).exp()
-    total, largest = energies.sum(dim=1), energies.amax(dim=1)
-    return temperature * (total.log() - (total - largest + ENERGY_EPS).log())
-
-
-def split_absolute(ed: Tensor, ood_ratio: float) -> tuple[Tensor, Tensor]:
-    """(seen, unseen) where the threshold is the OOD ratio itself."""
-    return ed > ood_ratio, ed < max(ood_ratio - UNSEEN_MARGIN, 0.0)
-
-
-def split_percentile(ed: Tensor, seen: float, unseen: float) -> tuple[Tensor, Tensor]:
-    """(seen, unseen): above one and below another percentile of this batch, linear between order statistics."""
-    return ed > ed.quantile(seen / 100), ed < ed.quantile(unseen / 100)
-
-
 @dataclass(frozen=True)
 class Step:
     """The mathematics of one iteration of phase 2 on plain logits."""
@@ -88,9 +70,9 @@ def step(
 ) -> Step:
     ed = energy_discrepancy(t.detach(), switches.temperature)
     if switches.threshold_mode == "absolute":
-        seen, unseen = split_absolute(ed, ood_ratio)
+        seen, unseen = ed > ood_ratio, ed < max(ood_ratio - UNSEEN_MARGIN, 0.0)
     else:
-        seen, unseen = split_percentile(ed, hyper.seen_percentile, hyper.unseen_percentile)
+        seen, unseen = ed > ed.quantile(hyper.seen_percentile / 100), ed < ed.quantile(hyper.unseen_percentile / 100)
     pseudo, log_s = t.argmax(dim=1), s.log_softmax(dim=1)
     divergence = F.kl_div(log_s, t.detach().log_softmax(dim=1), reduction="none", log_target=True).sum(dim=1)
     uniformity = -log_s.mean(dim=1) - math.log(s.shape[1])
@@ -107,11 +89,6 @@ def step(
     seen_loss = switches.lambda_seen * (terms["hard"] + terms["soft"])
     total = terms["supervised"] + seen_loss + switches.lambda_uniform * terms["uniform"]
     return Step(total, terms, ed, seen, unseen, pseudo)
-
-
-def masked_mean(rows: Tensor, mask: Tensor, average_over: str) -> Tensor:
-    """Mean of the masked rows over the batch or over themselves; 0 where there is none."""
-    return (rows * mask).sum() / (len(rows) if average_over == "batch" else mask.sum().clamp(min=1))
 
 
 class SafeStudent(Method):

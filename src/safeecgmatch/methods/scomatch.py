@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
-from safeecgmatch.losses import cross_entropy, pseudo_label_loss
+from safeecgmatch.losses import adaptive_ood_threshold, cross_entropy, pseudo_label_loss
 from safeecgmatch.methods.base import Batch, Hyper, Losses, Method, Outputs, Prediction, Switches
 from safeecgmatch.models import ResNet1D, initialise_linear_
 from safeecgmatch.views import strong, weak
@@ -51,15 +51,8 @@ class State:
     tau_ood: Tensor  # ()
 
 
-def ood_threshold(tallies: Tensor, threshold: float, lowest: float) -> Tensor:
-    """t * N_ood / N_id within [lowest, t]; t where no known class was predicted with confidence."""
-    known = tallies[:-1].sum().to(torch.float64)
-    ratio = torch.where(known > 0, tallies[-1] / known, torch.ones_like(known))
-    return (threshold * ratio).clamp(lowest, threshold)
-
-
-def renew_threshold(state: State, hyper: SCOMatchHyper) -> State:
-    tau_ood = ood_threshold(state.tallies, hyper.threshold, hyper.lowest_ood_threshold)
+def renewed(state: State, hyper: SCOMatchHyper) -> State:
+    tau_ood = adaptive_ood_threshold(state.tallies, hyper.threshold, hyper.lowest_ood_threshold)
     return replace(state, tau_ood=tau_ood, tallies=torch.zeros_like(state.tallies))
 
 
@@ -144,7 +137,7 @@ class SCOMatch(Method):
         if i == 0:
             self.state = replace(self.state, tau_ood=torch.full_like(self.state.tau_ood, self.hyper.threshold))
         elif n >= self.start and i % self.period == 0:
-            self.state = renew_threshold(self.state, self.hyper)
+            self.state = renewed(self.state, self.hyper)
 
     def losses(self, batch: Batch, n: int) -> Iterator[Losses]:
         views, rate, state = self.rng("views"), self.setting.sampling_rate, self.state
