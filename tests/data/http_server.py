@@ -14,9 +14,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 class FaultyServer:
     """Serves `files` (path without leading slash -> bytes).
 
-    `faults[path]` is a list of faults, one per GET of that path, used up in order; its last one may be repeated for
-    ever with `always[path]`. Faults: `cut N` (N bytes of the body, then the connection closes), `wrong` (right length,
-    wrong bytes), `status N`, `busy SECONDS` (503 with Retry-After), `redirect PATH`, `hang` (answers nothing).
+    `faults[path]` is a list of faults, one per GET of that path, used up in order; `always[path]` is one without end.
+    Faults: `cut N` (N bytes of the body, then the connection closes), `stall N` (N bytes, then silence), `wrong` (right
+    length, wrong bytes), `status N`, `busy SECONDS` (503 with Retry-After), `redirect PATH`, `hang` (no answer).
     """
 
     def __init__(self) -> None:
@@ -26,7 +26,9 @@ class FaultyServer:
         self.knows_range = True
         self.requests: list[tuple[str, str, str | None]] = []  # method, path, Range
         self.connections = 0
+        self.tunnels: list[tuple[str, str | None]] = []  # address, Proxy-Authorization
         self.lock = threading.Lock()
+        self.patience = threading.Event()  # stalled answers end when the test does
         self.url = ""
 
     def fault_for(self, path: str) -> str:
@@ -49,7 +51,7 @@ def handler_for(server: FaultyServer) -> type[BaseHTTPRequestHandler]:
                 server.connections += 1
 
         def log_message(self, format: str, *arguments: object) -> None:
-            """Keep the test output clean."""
+            """Keep the output of the tests clean."""
 
         def answer(self, status: int, headers: dict[str, str], body: bytes = b"") -> None:
             self.send_response(status)
@@ -62,6 +64,10 @@ def handler_for(server: FaultyServer) -> type[BaseHTTPRequestHandler]:
             path = self.path.lstrip("/")
             server.requests.append(("HEAD", path, None))
             self.answer(200, {"Content-Length": str(len(server.files[path]))})
+
+        def do_CONNECT(self) -> None:
+            server.tunnels.append((self.path, self.headers.get("Proxy-Authorization")))
+            self.answer(407, {})
 
         def do_GET(self) -> None:
             path = self.path.lstrip("/")
@@ -94,10 +100,12 @@ def handler_for(server: FaultyServer) -> type[BaseHTTPRequestHandler]:
             if fault == "wrong":
                 content = bytes(255 - byte for byte in content)
             headers["Content-Length"] = str(len(content))
-            if fault == "cut":
+            if fault in ("cut", "stall"):
                 content = content[: int(detail)]
                 self.close_connection = True
             self.answer(status, headers, content)
+            if fault == "stall":
+                server.patience.wait()
 
     return Handler
 
@@ -121,6 +129,7 @@ def serving() -> Iterator[FaultyServer]:
     try:
         yield server
     finally:
+        server.patience.set()
         listener.shutdown()
         listener.server_close()
         thread.join()

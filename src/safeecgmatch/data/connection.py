@@ -64,15 +64,14 @@ class Client:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise UserError(f"{url!r} is not a web address: it must start with https:// or http://.")
-        proxy = None if urllib.request.proxy_bypass(parts.netloc) else urllib.request.getproxies().get(parts.scheme)
+        proxy = proxy_for(parts.scheme, parts.netloc)
         server = f"{parts.scheme}://{parts.netloc}"
         if server not in self._connections():
             self._connections()[server] = connection_to(server, proxy)
         connection = self._connections()[server]
-        through_proxy = parts.scheme == "http" and proxy
-        address = url if through_proxy else (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        if through_proxy:
-            headers = {**headers, **proxy_credentials(proxy or "")}
+        address = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        if proxy and parts.scheme == "http":
+            address, headers = url, {**headers, **proxy_credentials(proxy)}
         reused = connection.sock is not None
         try:
             return self._exchange(connection, method, address, headers)
@@ -95,11 +94,19 @@ class Client:
         return connection.getresponse()
 
 
+def proxy_for(scheme: str, server: str) -> str | None:
+    """The proxy that the environment names (`https_proxy`, `http_proxy`, `no_proxy`), as a whole address."""
+    proxy = urllib.request.getproxies().get(scheme)
+    if not proxy or urllib.request.proxy_bypass(server):
+        return None
+    return proxy if "://" in proxy else f"http://{proxy}"
+
+
 def connection_to(server: str, proxy: str | None) -> http.client.HTTPConnection:
-    parts = urlsplit(server)
-    via = urlsplit(proxy if proxy and "://" in proxy else f"http://{proxy}") if proxy else parts
+    parts, first = urlsplit(server), urlsplit(proxy or server)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    connection = kind(via.hostname or "", via.port, timeout=CONNECT_SECONDS)
+    port = first.port or (80 if first.scheme == "http" else 443)
+    connection = kind(first.hostname or "", port, timeout=CONNECT_SECONDS)
     if proxy and parts.scheme == "https":
         connection.set_tunnel(parts.hostname or "", parts.port, proxy_credentials(proxy))
     return connection

@@ -152,11 +152,13 @@ class Download:
             self.meter.resize(total - self.reserved)
             self.reserved = total
         with self.part.open("ab") as stream:
-            while block := response.read(CHUNK):
+            # read1 hands over what has arrived, so that a stalled or cut connection loses nothing.
+            while block := response.read1(CHUNK):
                 stream.write(block)
                 self.count(self.counted + len(block), len(block))
                 if self.stop.is_set():
                     raise Stopped
+        response.read()  # nothing is left, but only this tells http.client that the connection is free again
         if total is not None and self.have() != total:
             raise Retry(f"the connection was cut after {self.have()} of {total} bytes")
 

@@ -147,6 +147,8 @@ def measure(folder: Path, names: Sequence[str], label: str) -> dict[str, Entry]:
         return [entry for name in names[start : start + HASH_BATCH] if (entry := entry_of(folder, name))]
 
     found: dict[str, Entry] = {}
+    if not names:
+        return found
     with Progress(len(names), label, "files") as bar, ThreadPoolExecutor(HASH_THREADS) as pool:
         for entries in pool.map(some, range(0, len(names), HASH_BATCH)):
             bar.advance(len(entries))

@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from safeecgmatch.data import archive, http
+from safeecgmatch.data.archive import check_archive, dataset_folder, obtain, read_manifest
+from safeecgmatch.data.inventory import Entry
+from safeecgmatch.errors import UserError
+from tests.data.http_server import FaultyServer, serving
+from tests.data.trees import AT_100_HZ, OUTSIDE, PTBXL, SIGNAL, files_in, request, sums_of, write_tree, write_zip
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyServer]:
+    monkeypatch.setattr(http, "FIRST_WAIT", 0.01)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with serving() as server:
+        publish(server, PTBXL)
+        monkeypatch.setenv("SAFEECGMATCH_PTBXL_URL", server.url + "ptb-xl/1.0.3")
+        yield server
+
+
+def publish(server: FaultyServer, files: dict[str, bytes], sums: bytes | None = None) -> None:
+    server.files.update({f"ptb-xl/1.0.3/{name}": body for name, body in files.items()})
+    server.files["ptb-xl/1.0.3/SHA256SUMS.txt"] = sums_of(files) if sums is None else sums
+
+
+def test_published_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    for dataset in ("ptbxl", "cinc21"):
+        monkeypatch.delenv(f"SAFEECGMATCH_{dataset.upper()}_URL", raising=False)
+    assert archive.base_url("ptbxl") == "https://physionet.org/files/ptb-xl/1.0.3/"
+    assert archive.base_url("cinc21") == "https://physionet.org/files/challenge-2021/1.0.3/"
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_crafted_checksum_list_is_refused(
+    server: FaultyServer, raw: Path, manifest: Path, tmp_path: Path, name: str
+) -> None:
+    publish(server, PTBXL, sums_of({**PTBXL, name: b"evil"}))
+    with pytest.raises(UserError, match="could lie outside the data folder: it is refused"):
+        obtain(request("physionet"), manifest)
+    assert files_in(tmp_path) == ["raw/ptbxl.physionet/SHA256SUMS.txt"]
+    assert {path for _, path, _ in server.requests} == {"ptb-xl/1.0.3/SHA256SUMS.txt"}
+
+
+def test_link_in_the_data_folder_is_not_followed_outside(
+    server: FaultyServer, raw: Path, manifest: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "victim").mkdir()
+    (raw / "ptbxl.physionet").mkdir(parents=True)
+    (raw / "ptbxl.physionet" / "records100").symlink_to(tmp_path / "victim")
+    with pytest.raises(UserError, match="leads outside"):
+        obtain(request("physionet"), manifest)
+    assert files_in(tmp_path / "victim") == []
+    assert not manifest.exists()
+
+
+def test_download_takes_what_is_needed_and_lists_it(server: FaultyServer, raw: Path, manifest: Path) -> None:
+    entries = obtain(request("physionet"), manifest)
+    assert [entry.file for entry in entries] == AT_100_HZ
+    assert read_manifest(manifest) == entries
+    assert files_in(raw / "ptbxl.physionet") == sorted([*AT_100_HZ, "SHA256SUMS.txt"])
+    assert dataset_folder("ptbxl").readlink() == Path("ptbxl.physionet")
+    expected = Entry(SIGNAL, 24_000, hashlib.sha256(PTBXL[SIGNAL]).hexdigest())
+    assert expected in check_archive(manifest, dataset_folder("ptbxl"))
+    assert manifest.read_text().startswith("file,size,sha256\n") and str(raw) not in manifest.read_text()
+
+
+def test_second_run_fetches_only_what_is_missing_or_damaged(server: FaultyServer, raw: Path, manifest: Path) -> None:
+    obtain(request("physionet"), manifest)
+    first = manifest.read_bytes()
+    (dataset_folder("ptbxl") / SIGNAL).write_bytes(b"\xff" * 24_000)
+    (dataset_folder("ptbxl") / "scp_statements.csv").unlink()
+    server.requests.clear()
+    obtain(request("physionet"), manifest)
+    fetched = {path.removeprefix("ptb-xl/1.0.3/") for _, path, _ in server.requests}
+    assert fetched == {"SHA256SUMS.txt", SIGNAL, "scp_statements.csv"}
+    assert manifest.read_bytes() == first
+
+
+def test_download_survives_a_bad_day(server: FaultyServer, raw: Path, manifest: Path) -> None:
+    server.faults[f"ptb-xl/1.0.3/{SIGNAL}"] = ["cut 10000", "busy 0", "status 500"]
+    server.faults["ptb-xl/1.0.3/SHA256SUMS.txt"] = ["cut 100"]
+    server.faults["ptb-xl/1.0.3/ptbxl_database.csv"] = ["wrong"]
+    server.files["mirror/scp.csv"] = PTBXL["scp_statements.csv"]
+    server.faults["ptb-xl/1.0.3/scp_statements.csv"] = ["redirect /mirror/scp.csv"]
+    obtain(request("physionet"), manifest)
+    assert all((dataset_folder("ptbxl") / name).read_bytes() == PTBXL[name] for name in AT_100_HZ)
+    assert server.gets(f"ptb-xl/1.0.3/{SIGNAL}") == [None, *["bytes=10000-"] * 3]
+
+
+FAILURES = [
+    ("wrong", r"00001_lr\.dat was fetched twice and its checksum was not the one in SHA256SUMS\.txt"),
+    ("busy 0", r"00001_lr\.dat could not be fetched, 6 tries in a row failed \(last: the server answered 503"),
+    ("cut 0", r"00001_lr\.dat could not be fetched, 6 tries .* cut after 0 of 24000 bytes"),
+    ("status 404", r"00001_lr\.dat cannot be fetched, the server answered 404"),
+    ("redirect ftp://x/y", r"00001_lr\.dat redirects to 'ftp://x/y', which is not a web address"),
+]
+
+
+@pytest.mark.parametrize(("fault", "message"), FAILURES, ids=[fault for fault, _ in FAILURES])
+def test_failed_download_names_the_file_and_leaves_no_manifest(
+    server: FaultyServer, raw: Path, manifest: Path, tmp_path: Path, fault: str, message: str
+) -> None:
+    manifest.parent.mkdir()
+    manifest.write_text("of an earlier run")
+    server.always[f"ptb-xl/1.0.3/{SIGNAL}"] = fault
+    with pytest.raises(UserError, match=message) as error:
+        obtain(request("physionet"), manifest)
+    assert "\n" not in str(error.value)
+    assert not manifest.exists() and not dataset_folder("ptbxl").exists()
+    for name in files_in(raw / "ptbxl.physionet"):
+        if not name.endswith(("SHA256SUMS.txt", ".part")):
+            assert (raw / "ptbxl.physionet" / name).read_bytes() == PTBXL[name]
+    assert SIGNAL not in files_in(raw / "ptbxl.physionet")
+
+
+def test_server_without_the_dataset(server: FaultyServer, raw: Path, manifest: Path) -> None:
+    publish(server, {}, sums_of({"LICENSE.txt": b"x"}))
+    with pytest.raises(UserError, match=r"SHA256SUMS\.txt has no ptbxl_database\.csv: it must have the layout"):
+        obtain(request("physionet"), manifest)
+
+
+def test_killed_stage_resumes(server: FaultyServer, raw: Path, manifest: Path, tmp_path: Path) -> None:
+    """SIGKILL during a file: whole files and one `.part` are left, no manifest; the next run asks for the rest only."""
+    script = f"""
+from pathlib import Path
+from safeecgmatch.data import archive, http
+http.FIRST_WAIT = 1000.0
+archive.obtain(archive.Request("ptbxl", "physionet", None, 100, 12, 7), Path({str(manifest)!r}))
+"""
+    server.faults[f"ptb-xl/1.0.3/{SIGNAL}"] = ["cut 9000"]
+    process = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE)
+    part = raw / "ptbxl.physionet" / f"{SIGNAL}.part"
+    whole = [raw / "ptbxl.physionet" / name for name in AT_100_HZ if name != SIGNAL]
+    try:
+        wait_until(lambda: part.exists() and part.stat().st_size == 9000 and all(map(Path.exists, whole)))
+    finally:
+        process.kill()
+        process.communicate()
+    assert not manifest.exists() and not dataset_folder("ptbxl").exists()
+    server.requests.clear()
+    obtain(request("physionet"), manifest)
+    assert [entry.file for entry in check_archive(manifest, dataset_folder("ptbxl"))] == AT_100_HZ
+    assert server.gets(f"ptb-xl/1.0.3/{SIGNAL}") == ["bytes=9000-"]
+    assert len(server.requests) == 2  # the list and the rest of that file
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_zip_from_the_web_is_resumed_unpacked_and_removed(
+    server: FaultyServer, raw: Path, manifest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {f"ptb-xl-1.0.3/{name}": body for name, body in {**PTBXL, "SHA256SUMS.txt": sums_of(PTBXL)}.items()}
+    server.files["ptb.zip"] = write_zip(tmp_path / "ptb.zip", files).read_bytes()
+    server.faults["ptb.zip"] = ["cut 700"]
+    monkeypatch.setenv("SAFEECGMATCH_PTBXL_URL", server.url + "ptb.zip")
+    entries = obtain(request("physionet"), manifest)
+    assert [entry.file for entry in entries] == AT_100_HZ
+    assert server.gets("ptb.zip") == [None, "bytes=700-"]
+    assert files_in(raw / "ptbxl.unzipped") == sorted([*AT_100_HZ, "SHA256SUMS.txt"])
+    obtain(request("physionet"), manifest)
+    assert len(server.gets("ptb.zip")) == 2  # not fetched again
+
+
+def test_broken_zip_from_the_web_is_fetched_twice_then_named(
+    server: FaultyServer, raw: Path, manifest: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.files["ptb.zip"] = b"not a zip"
+    monkeypatch.setenv("SAFEECGMATCH_PTBXL_URL", server.url + "ptb.zip")
+    with pytest.raises(UserError, match=r"ptb\.zip was fetched twice and is not a whole zip file"):
+        obtain(request("physionet"), manifest)
+    assert len(server.gets("ptb.zip")) == 2
+    assert files_in(raw / "ptbxl.unzipped") == [] and not manifest.exists()
+
+
+def test_disk_space_is_checked_before_the_first_signal(
+    server: FaultyServer, raw: Path, manifest: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage(raw.parent)
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: usage._replace(free=1_500_000))
+    with pytest.raises(
+        UserError, match=r"ptbxl needs about 7\.\d MB in .*, but only 1\.5 MB are free: free some space"
+    ):
+        obtain(request("physionet"), manifest)
+    assert {path for _, path, _ in server.requests} == {"ptb-xl/1.0.3/SHA256SUMS.txt"}
+
+
+def test_changing_the_source_moves_the_link_and_keeps_the_data(
+    server: FaultyServer, raw: Path, manifest: Path, tmp_path: Path
+) -> None:
+    obtain(request("physionet"), manifest)
+    obtain(request("path", write_tree(tmp_path / "mirror", PTBXL)), manifest)
+    assert (raw / "ptbxl.physionet" / SIGNAL).is_file()
+    server.requests.clear()
+    obtain(request("physionet"), manifest)
+    assert dataset_folder("ptbxl").readlink() == Path("ptbxl.physionet")
+    assert len(server.requests) == 1  # only the list of checksums
