@@ -131,7 +131,7 @@ def test_queue_keeps_the_newest_batches_and_waits_until_it_is_full() -> None:
             assert pseudo.labels.tolist() == [0, 1] and pseudo.accepted.all()
     assert len(queue.labels) == 3
     assert torch.equal(queue.projections[0], nodes + 0.002)
-    assert torch.equal(torch.cat(Queue(3).restored(queue.state()).projections), torch.cat(queue.projections))
+    assert torch.equal(torch.cat(Queue(3).restored(queue.state(), torch.device("cpu")).projections), torch.cat(queue.projections))
 
 
 def test_queue_cuts_the_gradient() -> None:

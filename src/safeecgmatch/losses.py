@@ -166,6 +166,13 @@ def relationship_euclidean(scores: Tensor) -> Tensor:
     return (1.0 / (1.0 + (scores[:, :, None] - scores[:, None, :]).norm(dim=0))).clamp(0.0, 1.0)
 
 
+RELATIONSHIPS = {
+    "cosine": relationship_cosine,
+    "squared_pearson": relationship_squared,
+    "euclidean": relationship_euclidean,
+}
+
+
 def relationship_loss(matrix: Tensor, target: Tensor) -> Tensor:
     """ECGMatch: Frobenius norm (not squared) of the difference; zero sub-gradient where they are equal."""
     return torch.linalg.vector_norm(matrix - target)

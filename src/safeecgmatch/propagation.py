@@ -6,11 +6,15 @@ the closed form over the few hundred nodes of a co-training queue. Labels are -1
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from safeecgmatch.models import ResNet1D
 
 CHUNK = 512  # rows of the similarity matrix in memory at a time: 31 MB for 15,000 nodes
 
@@ -87,6 +91,12 @@ class PseudoLabels:
     labels: Tensor  # (n,) int64
     accepted: Tensor  # (n,) bool
 
+    @classmethod
+    def none_of(cls, rows: Tensor) -> PseudoLabels:
+        """One row for each of `rows`, none accepted."""
+        labels = torch.zeros(len(rows), dtype=torch.int64, device=rows.device)
+        return cls(labels, labels.bool())
+
 
 def curriculum(scores: Tensor, unlabelled: Tensor, cutoff: float) -> PseudoLabels:
     """Accept node i of class c = argmax F_i if max softmax(F_i) >= cutoff b_c / (2 - b_c) (TS-TFC, CompleMatch).
@@ -118,8 +128,9 @@ class Queue:
     def state(self) -> dict[str, list[Tensor]]:
         return {"projections": list(self.projections), "labels": list(self.labels)}
 
-    def restored(self, state: dict[str, list[Tensor]]) -> Queue:
-        return replace(self, projections=tuple(state["projections"]), labels=tuple(state["labels"]))
+    def restored(self, state: dict[str, list[Tensor]], device: torch.device) -> Queue:
+        projections, labels = (tuple(part.to(device) for part in state[name]) for name in ("projections", "labels"))
+        return replace(self, projections=projections, labels=labels)
 
 
 @dataclass(frozen=True)
@@ -136,11 +147,73 @@ class Propagation:
         """For the unlabelled rows of the newest batch; none is accepted while the queue is not full."""
         current = queue.labels[-1] < 0
         if len(queue.labels) < queue.length:
-            nothing = torch.zeros_like(queue.labels[-1][current])
-            return PseudoLabels(nothing, nothing.bool())
+            return PseudoLabels.none_of(queue.labels[-1][current])
         labels = torch.cat(queue.labels)
         nodes = torch.cat(queue.projections)
         scores = propagate_closed_form(nodes, labels, self.num_classes, self.k, self.sigma, self.alpha)
         selected = curriculum(scores, labels < 0, self.cutoff)
         newest = len(current)
         return PseudoLabels(selected.labels[-newest:][current], selected.accepted[-newest:][current])
+
+
+class CoTraining:
+    """The queues of a time and a frequency branch, and the pseudo-labels that each finds (TS-TFC, CompleMatch)."""
+
+    BRANCHES = ("time", "freq")
+
+    def __init__(self, time: Propagation, freq: Propagation, length: int) -> None:
+        self.propagation = {"time": time, "freq": freq}
+        self.queues = {name: Queue(length) for name in self.BRANCHES}
+
+    def pseudo_labels(self, projections: dict[str, Tensor], labels: Tensor) -> dict[str, PseudoLabels]:
+        """Push this batch (labelled rows first, then unlabelled ones), and label its unlabelled rows in each branch."""
+        missing = labels.new_full((len(projections["time"]) - len(labels),), -1)
+        labels = torch.cat([labels, missing])
+        self.queues = {name: queue.push(projections[name], labels) for name, queue in self.queues.items()}
+        return {name: self.propagation[name].pseudo_labels(queue) for name, queue in self.queues.items()}
+
+    def state(self) -> dict[str, Any]:
+        return {name: queue.state() for name, queue in self.queues.items()}
+
+    def load(self, state: dict[str, Any], device: torch.device) -> None:
+        self.queues = {name: queue.restored(state[name], device) for name, queue in self.queues.items()}
+
+
+def better_branch(outputs: dict[str, Tensor], labels: Tensor) -> int:
+    """0 (time) or 1 (frequency), by accuracy of the class logits on validation; time wins a tie."""
+    right = [(outputs[f"class_logits.{name}"].argmax(dim=1) == labels).sum() for name in CoTraining.BRANCHES]
+    return int(right[1] > right[0])
+
+
+@dataclass
+class Bank:
+    """What a network last said of every record of the pool (ECGMatch): unit features and class scores, by position."""
+
+    features: Tensor  # (N, d)
+    scores: Tensor  # (N, K)
+
+    @classmethod
+    @torch.no_grad()
+    def filled(cls, network: ResNet1D, batches: Iterable[Tensor], activation: Callable[[Tensor], Tensor]) -> Bank:
+        """All records through `network`, which is in evaluation mode."""
+        features = torch.cat([network.features(x) for x in batches])
+        return cls(features, activation(network.fc(features)))
+
+    def write(self, positions: Tensor, features: Tensor, scores: Tensor) -> None:
+        self.features[positions] = features.to(self.features.dtype)
+        self.scores[positions] = scores.to(self.scores.dtype)
+
+    def state(self) -> dict[str, Tensor]:
+        return {"features": self.features, "scores": self.scores}
+
+    @classmethod
+    def restored(cls, state: dict[str, Tensor], device: torch.device) -> Bank:
+        return cls(**{name: value.to(device) for name, value in state.items()})
+
+
+def similar_rows(queries: Tensor, features: Tensor, k: int, own: Tensor | None = None) -> Tensor:
+    """The k rows of unit `features` with the largest cosine to each query, its `own` row left out where given."""
+    cosines = F.normalize(queries, dim=1, eps=1e-12) @ features.T
+    if own is not None:
+        cosines.scatter_(1, own[:, None], -1.0)
+    return cosines.topk(k, dim=1).indices

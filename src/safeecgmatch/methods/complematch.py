@@ -1,0 +1,188 @@
+"""CompleMatch (Liu et al., TPAMI 2025): TS-TFC with augmented views, a contrastive step and complementary branches.
+
+    step A:  L = SimCLR(p1(f(a1)), p2(f(a2))) over all records, for both branches
+    step B:  L = sum over branches of CE(z over labelled rows and rows accepted by the other branch)
+                 + 0.5 [CE(z(a1)) + CE(z(a2))] + 0.05 SupCon(p(f(x))) + L_con(z, other z)
+
+a1, a2 are two more views of the same domain (time: pooled pairs, time warp; frequency: low-pass, dropped bins), made once
+for each record. L_con wants the branches to be confident on different records. Before that comes a warm-up on labelled
+records alone (50 % of the budget) in which the weight of the augmented views grows from 0 to 1. Propagation, selection
+and prediction are TS-TFC's. Our adaptation of the original repository to this benchmark's backbone, optimiser, batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, cast
+
+import torch
+from torch import Tensor, nn
+
+from safeecgmatch import losses, views
+from safeecgmatch.methods.base import Batch, Evaluation, Hyper, Losses, Method, Outputs, Prediction, Switches
+from safeecgmatch.models import ResNet1D, projection_head
+from safeecgmatch.propagation import CoTraining, Propagation, PseudoLabels, better_branch
+from safeecgmatch.training.generators import derived_seed
+
+BRANCHES = CoTraining.BRANCHES
+OTHER = {"time": "freq", "freq": "time"}
+HEADS = ("main", "first", "second")
+WARP, DROPOUT = 1, 2  # names of the random views in the hash
+
+
+class CompleMatchHyper(Hyper):
+    k_time: int
+    k_freq: int
+    cutoff: float
+    lambda_supcon: float
+    projection_hidden: int
+    projection_dim: int
+
+
+class CompleMatchSwitches(Switches):
+    warm_up: int
+    supcon_temperature: float
+    queue: int
+    sigma: float
+    alpha: float
+    simclr_temperature: float
+    lambda_augmented: float
+    lambda_complementarity: float
+    time_view: Literal["time_warp", "magnitude_warp"]
+    warp_std: float
+    low_pass: float
+    bin_dropout: float
+    static_views: bool
+
+
+def step(
+    z: Sequence[Tensor], v: Tensor, other: Tensor, y_l: Tensor, by_other: PseudoLabels, temperature: float
+) -> dict[str, Tensor]:
+    """The loss terms of one branch; rows are labelled, then unlabelled ones (none in the warm-up).
+
+    `z` holds its logits of the main and both augmented views, `other` those of the other branch's main view.
+    """
+    n = len(y_l)
+    return {
+        "supervised": losses.shared_cross_entropy(z[0], y_l, by_other.labels, by_other.accepted),
+        "augmented": losses.cross_entropy(z[1][:n], y_l) + losses.cross_entropy(z[2][:n], y_l),
+        "contrast": losses.supcon_raw(v[:n], y_l, temperature),
+        "complementarity": losses.complementarity(z[0], other),
+    }
+
+
+class CompleMatch(Method):
+    Hyper = CompleMatchHyper
+    Switches = CompleMatchSwitches
+    branch: Tensor
+
+    def __init__(self, *context: Any) -> None:
+        super().__init__(*context)
+        setting, hyper, switches = self.setting, self.hyper, self.switches
+        channels = {"time": setting.leads, "freq": 2 * setting.leads}
+        self.backbones = nn.ModuleDict(
+            {name: ResNet1D(channels[name], setting.num_classes, setting.width) for name in BRANCHES}
+        )
+        sizes = (8 * setting.width, hyper.projection_hidden, hyper.projection_dim)
+        self.projections = nn.ModuleDict(
+            {f"{name}_{head}": projection_head(*sizes) for name in BRANCHES for head in HEADS}
+        )
+        self.register_buffer("branch", torch.tensor(0))  # the reported one, as its index in BRANCHES
+        shared = (switches.sigma, switches.alpha, hyper.cutoff)
+        self.co_training = CoTraining(
+            Propagation(setting.num_classes, hyper.k_time, *shared),
+            Propagation(setting.num_classes, hyper.k_freq, *shared),
+            switches.queue,
+        )
+
+    def losses(self, batch: Batch, n: int) -> Iterator[Losses]:
+        length = self.setting.scaled(self.switches.warm_up)
+        warm_up = n < length
+        x = views.standardise(batch.x_l if warm_up else torch.cat([batch.x_l, batch.x_u]))
+        records = batch.record_l if warm_up else torch.cat([batch.record_l, batch.record_u])
+        inputs = self._views(x, records, n)
+        if not warm_up:
+            contrast = {f"simclr.{name}": self._simclr(name, inputs[name]) for name in BRANCHES}
+            yield Losses(contrast["simclr.time"] + contrast["simclr.freq"], contrast, step=True)
+        features = {name: [self._backbone(name).features(x) for x in inputs[name]] for name in BRANCHES}
+        z = {name: [self._backbone(name).fc(part) for part in features[name]] for name in BRANCHES}
+        v = {name: self._project(name, "main", features[name][0]) for name in BRANCHES}
+        if warm_up:
+            by, watched = dict.fromkeys(BRANCHES, PseudoLabels.none_of(x[:0])), PseudoLabels.none_of(batch.x_u)
+        else:
+            by = self.co_training.pseudo_labels(v, batch.y_l)
+            watched = by["freq"]  # those that teach the time branch
+        terms: dict[str, Tensor] = {}
+        for name, other in OTHER.items():
+            temperature = self.switches.supcon_temperature
+            part = step(z[name], v[name], z[other][0], batch.y_l, by[other], temperature)
+            terms |= {f"{term}.{name}": value for term, value in part.items()}
+        weights = {
+            "supervised": 1.0,
+            "augmented": n / length if warm_up else self.switches.lambda_augmented,
+            "contrast": self.hyper.lambda_supcon,
+            "complementarity": self.switches.lambda_complementarity,
+        }
+        total = torch.stack([weights[term.partition(".")[0]] * value for term, value in terms.items()]).sum()
+        yield Losses(total, terms, accepted=watched.accepted, pseudo=watched.labels)
+
+    def _project(self, name: str, head: str, features: Tensor) -> Tensor:
+        return self.projections[f"{name}_{head}"](features)
+
+    def _views(self, x: Tensor, records: Tensor, n: int) -> dict[str, list[Tensor]]:
+        """Main, first and second input of each branch, from normalised records; only the main one is weak."""
+        switches, seed = self.switches, self.setting.seed
+        if not switches.static_views:
+            seed = derived_seed(seed, f"views of iteration {n}")
+        leads, transform = x.shape[1], torch.fft.rfft(x, dim=-1)
+        factors = views.hashed_normal(seed, records, WARP, leads, views.KNOTS, switches.warp_std)
+        warp = views.time_warp if switches.time_view == "time_warp" else views.magnitude_warp
+        both = views.amplitude_phase(transform)
+        draws = views.hashed_uniform(seed, records, DROPOUT, 2 * leads, both.shape[-1])
+        main = views.weak(x, self.rng("views"))
+        return {
+            "time": [main, views.pool_pairs(x), warp(x, factors)],
+            "freq": [
+                views.amplitude_phase(torch.fft.rfft(main, dim=-1)),
+                views.amplitude_phase(views.low_pass(transform, x.shape[-1], switches.low_pass)),
+                views.drop_bins(both, draws < switches.bin_dropout),
+            ],
+        }
+
+    def _simclr(self, name: str, inputs: list[Tensor]) -> Tensor:
+        first, second = (
+            self._project(name, head, self._backbone(name).features(x))
+            for head, x in zip(HEADS[1:], inputs[1:], strict=True)
+        )
+        return losses.simclr(first, second, self.switches.simclr_temperature)
+
+    def _backbone(self, name: str) -> ResNet1D:
+        return cast(ResNet1D, self.backbones[name])
+
+    def outputs(self, x: Tensor) -> Outputs:
+        x = views.standardise(x)
+        spectra = views.amplitude_phase(torch.fft.rfft(x, dim=-1))
+        return {
+            "class_logits.time": self.backbones["time"](x),
+            "class_logits.freq": self.backbones["freq"](spectra),
+        }
+
+    def predict(self, outputs: Outputs) -> dict[str, Prediction]:
+        logits = {name: outputs[f"class_logits.{name}"] for name in BRANCHES}
+        logits["mean"] = (logits["time"] + logits["freq"]) / 2
+        return {name: Prediction(value.log_softmax(dim=1)) for name, value in logits.items()}
+
+    def after_outputs(self, evaluation: Evaluation) -> None:
+        self.branch.fill_(better_branch(evaluation.outputs, evaluation.labels))
+
+    def reported_branch(self) -> str:
+        return BRANCHES[int(self.branch)]
+
+    def memory(self) -> dict[str, Any]:
+        return {"queues": self.co_training.state()}
+
+    def load_memory(self, memory: dict[str, Any]) -> None:
+        self.co_training.load(memory["queues"], self.rng.device)
+
+
+METHOD = CompleMatch
