@@ -47,8 +47,16 @@ def artifact_location(uri: str, experiment: str) -> str | None:
 
 
 def quiet_environment() -> dict[str, str]:
-    """The environment for processes that import mlflow: no telemetry, no call to any network but the store's."""
-    return {**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true", "GIT_PYTHON_REFRESH": "quiet"}
+    """The environment for processes that import mlflow: no telemetry, no call to any network but the store's.
+
+    They import this very package, also where a queued experiment runs the code of its own workspace.
+    """
+    search = [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")]
+    return os.environ | {
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "DO_NOT_TRACK": "true",
+        "PYTHONPATH": os.pathsep.join(filter(None, search)),
+    }
 
 
 @contextmanager

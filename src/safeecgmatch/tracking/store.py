@@ -137,7 +137,7 @@ class Store:
         if found is not None and found.info.status == "FINISHED":
             return False
         config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
-        run_id = self.open_run(record, config)
+        run_id = self.open_run(record, config | {"profile": record["profile"]})
         present = {
             (name, point.step)
             for name in (found.data.metrics if found else {})
