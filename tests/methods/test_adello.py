@@ -1,0 +1,119 @@
+"""Adello: vectors, the running prior as state, and which rows feed which loss."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from safeecgmatch.losses import cross_entropy, pseudo_label_loss
+from safeecgmatch.methods.adello import Step, alpha_at, shifts, step
+from tests.methods.harness import learn
+from tests.methods.openset import assert_resumes_exactly, gradients, hyper_of, only_losses, run_to, toy_training
+from tests.vectors import load_vector
+
+EXACT = {"rtol": 0.0, "atol": 1e-6}
+VECTOR = load_vector("adello_losses")
+
+
+def double(values: object) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("case", VECTOR["cases"])
+def test_shifts_and_losses_vector(case: dict) -> None:
+    expected = case["expected"]
+    alpha = alpha_at(case["t"], case["t_max"], VECTOR["alpha_min"], VECTOR["k"])
+    assert alpha == pytest.approx(expected["alpha"], abs=1e-9)
+    labelled_shift, shift = shifts(double(case["p_hat"]), double(case["p_labelled"]), alpha)
+    torch.testing.assert_close(labelled_shift, double(expected["labelled_shift"]), **EXACT)
+    torch.testing.assert_close(shift, double(expected["strong_shift"]), **EXACT)
+    z_l, z_s = double(case["labelled_logits"]).requires_grad_(), double(case["strong_logits"]).requires_grad_()
+    labelled = cross_entropy(z_l + labelled_shift, torch.tensor(case["labels"]))
+    pseudo, mask = torch.tensor(case["pseudo_labels"]), torch.tensor(case["mask"])
+    consistency = pseudo_label_loss(z_s + shift, pseudo, mask, "batch")
+    (labelled + consistency).backward()
+    assert labelled.item() == pytest.approx(expected["L_lab"], abs=1e-6)
+    assert consistency.item() == pytest.approx(expected["L_cons"], abs=1e-6)
+    torch.testing.assert_close(z_l.grad, double(expected["grad_labelled"]), **EXACT)
+    torch.testing.assert_close(z_s.grad, double(expected["grad_strong"]), **EXACT)
+
+
+@pytest.mark.parametrize("case", VECTOR["cases"])
+def test_step_gives_the_vector_when_weak_logits_give_its_mask(case: dict) -> None:
+    weak = [[30.0 * (k == y) if m else float(k == y) for k in range(3)] for y, m in zip(case["pseudo_labels"], case["mask"], strict=True)]  # fmt: skip  # noqa: E501
+    result = run_step(case, double(weak))
+    assert result.accepted.tolist() == case["mask"]
+    assert result.labelled.item() == pytest.approx(case["expected"]["L_lab"], abs=1e-6)
+    assert result.consistency.item() == pytest.approx(case["expected"]["L_cons"], abs=1e-6)
+
+
+def run_step(case: dict, z_w: Tensor) -> Step:
+    alpha = alpha_at(case["t"], case["t_max"], VECTOR["alpha_min"], VECTOR["k"])
+    z_l, z_s, labels = double(case["labelled_logits"]), double(case["strong_logits"]), torch.tensor(case["labels"])
+    return step(z_l, labels, z_w, z_s, double(case["p_hat"]), double(case["p_labelled"]), alpha, hyper_of("adello"))
+
+
+def test_distillation_takes_exactly_the_rows_below_the_cut() -> None:
+    case = VECTOR["cases"][1]
+    z_w = double([[30.0, 0, 0], [0.5, 0.2, 0], [0, 30.0, 0], [0, 0, 1.0]]).requires_grad_()
+    result = run_step(case, z_w)
+    assert result.accepted.tolist() == [True, False, True, False]
+    assert not result.distillation.requires_grad  # neither its target nor, here, its logits ask for a gradient
+    _, shift = shifts(double(case["p_hat"]), double(case["p_labelled"]), 1.0)
+    log_q = (double(case["strong_logits"]) + shift).log_softmax(1)
+    by_hand = -sum(float(z_w.detach()[j].softmax(0) @ log_q[j]) for j in (1, 3)) / 4
+    assert result.distillation.item() == pytest.approx(by_hand, abs=1e-9)
+
+
+def test_prior_moves_by_a_thousandth_and_is_used_one_iteration_later() -> None:
+    case = VECTOR["cases"][1]
+    z_w = double([[30.0, 0, 0]] * 4)
+    result = run_step(case, z_w)
+    assert result.prior.dtype == torch.float64
+    assert result.prior.tolist() == pytest.approx([0.7003, 0.1998, 0.0999], abs=1e-9)
+    assert result.labelled.item() == pytest.approx(case["expected"]["L_lab"], abs=1e-6)
+
+
+def test_single_precision_logits_are_shifted_in_double_and_get_single_gradients() -> None:
+    z = torch.randn(6, 3, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    prior = double([0.7, 0.2, 0.1])
+    result = step(z[:2], torch.tensor([0, 1]), z[2:4], z[4:], prior, double([1 / 3] * 3), 0.5, hyper_of("adello"))
+    assert result.labelled.dtype == torch.float64
+    result.labelled.backward()
+    assert z.grad is not None and z.grad.dtype == torch.float32
+
+
+def test_terms_start_when_their_protocol_says() -> None:
+    paper = toy_training("adello", "paper", iterations=50_000, evaluate_every=1000)
+    assert paper.method.distill_start == 9537
+    names = {n: set(only_losses(paper, n).terms) for n in (499, 500, 9536, 9537)}
+    assert names[499] == {"supervised"}
+    assert names[500] == names[9536] == {"supervised", "consistency"}
+    assert names[9537] == {"supervised", "consistency", "distillation"}
+    release = toy_training("adello", "release", iterations=50_000, evaluate_every=1000)
+    assert set(only_losses(release, 3999).terms) == {"supervised"}
+    assert set(only_losses(release, 40_000).terms) == {"supervised", "consistency"}
+    assert not only_losses(paper, 499).accepted.any()
+
+
+def test_labelled_prior_is_counted_and_the_running_one_starts_uniform() -> None:
+    training = toy_training("adello", "paper")
+    assert training.method.labelled_prior.tolist() == pytest.approx([1 / 3] * 3)
+    assert training.method.prior.tolist() == pytest.approx([1 / 3] * 3)
+    run_to(training, 2)
+    assert training.method.prior.tolist() != pytest.approx([1 / 3] * 3, abs=1e-9)
+    assert training.method.prior.sum().item() == pytest.approx(1.0, abs=1e-6)
+    assert all(gradients(training, 2).values())
+
+
+@pytest.mark.parametrize("protocol", ["paper", "release"])
+def test_resumes_exactly(protocol: str) -> None:
+    assert_resumes_exactly("adello", protocol, stop=6, iterations=12, evaluate_every=4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", ["paper", "release"])
+def test_learns_on_the_phantom(protocol: str) -> None:
+    metrics, _ = learn("adello", protocol)
+    assert metrics["balanced_accuracy"] >= 0.6
