@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from safeecgmatch.data import ptbxl
+from safeecgmatch.data.selection import is_safe
+from safeecgmatch.errors import UserError
+from tests.data.tiny import write_csv, write_ptbxl
+
+
+def name_of(number: int) -> str:
+    return f"records100/00000/{number:05d}_lr"
+
+
+def verdicts(folder: Path, *rows: tuple[object, str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Labels of the kept records, reasons of the dropped ones."""
+    write_ptbxl(folder, rows)
+    selected = ptbxl.select(folder, 100)
+    return {c.record: c.label for c in selected.candidates}, {d.record: d.reason for d in selected.dropped}
+
+
+def test_all_likelihoods_count_and_other_statements_do_not(tmp_path: Path) -> None:
+    kept, dropped = verdicts(
+        tmp_path,
+        (1, "{'NORM': 100.0, 'SR': 0.0}", name_of(1)),
+        (2, "{'IMI': 0.0}", name_of(2)),
+        (3, "{'NORM': 100.0, 'LVH': 0.0}", name_of(3)),
+        (4, "{'SR': 0.0}", name_of(4)),
+        (5, "{}", name_of(5)),
+    )
+    assert kept == {"1": "NORM", "2": "MI"}
+    assert dropped == {"3": "multi-label", "4": "no label", "5": "no label"}
+
+
+def test_two_codes_of_one_superclass_are_one_label(tmp_path: Path) -> None:
+    write_ptbxl(tmp_path, [(1, "{'IMI': 100.0, 'AMI': 15.0}", name_of(1))])
+    rows = [("IMI", "1.0", "MI"), ("AMI", "1.0", "MI")]
+    write_csv(tmp_path / "scp_statements.csv", ["", "diagnostic", "diagnostic_class"], rows)
+    assert [candidate.label for candidate in ptbxl.select(tmp_path, 100).candidates] == ["MI"]
+
+
+def test_rows_are_in_ascending_ecg_id_as_a_number(tmp_path: Path) -> None:
+    kept, _ = verdicts(tmp_path, *((n, "{'NORM': 1.0}", name_of(n)) for n in (10, 9, 100, 2)))
+    assert list(kept) == ["2", "9", "10", "100"]
+
+
+def test_patient_fold_and_path(tmp_path: Path) -> None:
+    write_ptbxl(tmp_path, [(7, "{'NORM': 1.0}", name_of(7))])
+    [candidate] = ptbxl.select(tmp_path, 100).candidates
+    assert (candidate.patient, candidate.fold, candidate.header) == ("7", "1", "records100/00000/00007_lr.hea")
+
+
+@pytest.mark.parametrize(("rate", "column"), [(100, "filename_lr"), (500, "filename_hr"), (250, "filename_hr")])
+def test_files_by_rate(rate: int, column: str) -> None:
+    assert ptbxl.filename_column(rate) == column
+
+
+@pytest.mark.parametrize(
+    "codes",
+    [
+        "__import__('os').system('touch {marker}')",
+        "{{'NORM': __import__('pathlib').Path('{marker}').touch()}}",
+        "{{**{{'NORM': 1}}}}",
+        "['NORM']",
+        "NORM",
+        "{{'NORM': 100.0",
+        "(" * 5000,
+        "{{" + "'NORM': 1, " * 2000 + "}}",
+    ],
+)
+def test_codes_are_never_run_and_nonsense_is_dropped(tmp_path: Path, codes: str) -> None:
+    marker = tmp_path / "was_run"
+    kept, dropped = verdicts(tmp_path / "archive", (1, codes.format(marker=marker), name_of(1)))
+    assert not marker.exists()
+    assert (kept, dropped) == ({}, {"1": "no label"})
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../../outside", "/etc/passwd", "records100/../../x", "..", "", "a//b", "records100/a b", "a\\b", "~/x", "a\0b"],
+)
+def test_a_path_that_leaves_the_archive_is_refused(tmp_path: Path, name: str) -> None:
+    kept, dropped = verdicts(tmp_path, (1, "{'NORM': 1.0}", name))
+    assert (kept, dropped) == ({}, {"1": "unsafe name"})
+    assert not is_safe(name)
+
+
+def test_an_ecg_id_that_is_no_number_is_reported(tmp_path: Path) -> None:
+    kept, dropped = verdicts(tmp_path, ("x1", "{'NORM': 1.0}", name_of(1)), (2, "{'NORM': 1.0}", name_of(2)))
+    assert (kept, dropped) == ({"2": "NORM"}, {"x1": "unreadable"})
+
+
+def test_published_counts_pass_and_others_warn() -> None:
+    assert ptbxl.check_counts(21_799, {"NORM": 9069, "MI": 2532, "STTC": 2400, "CD": 1708, "HYP": 535}) == []
+    [changed] = ptbxl.check_counts(21_799, {"NORM": 9070, "MI": 2531, "STTC": 2400, "CD": 1708, "HYP": 535})
+    assert "'NORM': 9070" in changed
+    [other] = ptbxl.check_counts(21_837, {"NORM": 9083})
+    assert "21,837 rows, v1.0.3 has 21,799" in other
+
+
+def test_a_missing_table_or_column_is_named(tmp_path: Path) -> None:
+    write_ptbxl(tmp_path, [(1, "{'NORM': 1.0}", name_of(1))])
+    write_csv(tmp_path / "ptbxl_database.csv", ["ecg_id", "patient_id", "filename_lr"], [])
+    with pytest.raises(UserError, match=r"ptbxl_database\.csv has no column 'scp_codes'"):
+        ptbxl.select(tmp_path, 100)
+    (tmp_path / "ptbxl_database.csv").unlink()
+    with pytest.raises(UserError, match=r"ptbxl_database\.csv is missing: run the download stage"):
+        ptbxl.select(tmp_path, 100)
+
+
+def test_a_binary_table_is_one_sentence(tmp_path: Path) -> None:
+    write_ptbxl(tmp_path, [])
+    (tmp_path / "ptbxl_database.csv").write_bytes(b"\xff\xfe\x00\x01" * 100)
+    with pytest.raises(UserError, match="is not a readable CSV file"):
+        ptbxl.select(tmp_path, 100)
+
+
+@pytest.mark.real
+def test_counts_of_the_real_table(material: Path) -> None:
+    selected = ptbxl.select(material / "data" / "ptbxl", 100)
+    counts = Counter(candidate.label for candidate in selected.candidates)
+    assert counts == {"NORM": 9069, "MI": 2532, "STTC": 2400, "CD": 1708, "HYP": 535}
+    assert Counter(drop.reason for drop in selected.dropped) == {"no label": 411, "multi-label": 5144}
+    assert selected.warnings == []
