@@ -1,0 +1,59 @@
+"""How methods, datasets and metrics are printed; the facts stand in names.yaml."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+
+@dataclass(frozen=True)
+class Name:
+    """A display name with its optional venue and citation key."""
+
+    name: str
+    venue: str = ""
+    cite: str = ""
+
+
+@cache
+def _names() -> dict[str, Any]:
+    return yaml.safe_load(Path(__file__).with_name("names.yaml").read_text(encoding="utf-8"))
+
+
+def method_name(method: str) -> Name:
+    return Name(**_names()["methods"].get(method, {"name": method}))
+
+
+def dataset_name(dataset: str) -> Name:
+    return Name(**_names()["datasets"].get(dataset, {"name": dataset}))
+
+
+def variant_name(variant: str) -> str:
+    return _names()["variants"].get(variant, variant)
+
+
+def branch_name(branch: str) -> str:
+    return _names()["branches"].get(branch, branch)
+
+
+def metric_name(metric: str) -> str:
+    return _names()["metrics"][metric]["name"]
+
+
+def higher_is_better(metric: str) -> bool:
+    return _names()["metrics"][metric]["best"] == "high"
+
+
+def in_table_order(methods: list[str]) -> list[str]:
+    """The methods in the order of the paper's Table 3; unlisted ones just before the paper's own, which stands last."""
+    listed = list(_names()["methods"])
+    return sorted(methods, key=lambda method: listed.index(method) if method in listed else len(listed) - 1.5)
+
+
+def summary_methods(methods: list[str]) -> list[str]:
+    """Those of Table 1 that are among `methods`, in Table 1's order."""
+    return [method for method in _names()["summary"] if method in methods]

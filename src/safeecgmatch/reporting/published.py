@@ -1,0 +1,71 @@
+"""The paper's own numbers; published.yaml holds them as printed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import yaml
+
+from safeecgmatch.reporting.statistics import Summary
+
+MERGED_LEVELS = (30, 60)
+
+
+@dataclass(frozen=True)
+class PublishedCell:
+    """One printed mean ± std. `row` is a method, an ablation variant or a value of lambda_sum ("1/3", "1", "3")."""
+
+    table: str
+    dataset: str
+    row: str
+    ood: int
+    metric: str
+    mean: float
+    std: float
+    mark: str = ""
+    merged: bool = False
+    ddof: int = 1
+    seeds: int = 3
+
+    @property
+    def summary(self) -> Summary:
+        """Mean, sample std and seeds; a population std is rescaled to what the sample std must have been."""
+        sample_std = self.std * (self.seeds / (self.seeds - 1)) ** 0.5 if self.ddof == 0 else self.std
+        return Summary(self.mean, sample_std, self.seeds)
+
+
+@cache
+def published_cells() -> tuple[PublishedCell, ...]:
+    """All cells of Tables 1 to 4; a merged cell stands once per OOD level."""
+    content = yaml.safe_load(Path(__file__).with_name("published.yaml").read_text(encoding="utf-8"))
+    seeds = content.pop("seeds")
+    found = []
+    for table, section in content.items():
+        for dataset, rows in section["cells"].items():
+            for row, levels in rows.items():
+                for level, metrics in levels.items():
+                    for ood in MERGED_LEVELS if level == "both" else (level,):
+                        for metric, (mean, std, *mark) in metrics.items():
+                            found.append(
+                                PublishedCell(
+                                    table=table,
+                                    dataset=dataset,
+                                    row=row,
+                                    ood=ood,
+                                    metric=metric,
+                                    mean=mean,
+                                    std=std,
+                                    mark=mark[0] if mark else "",
+                                    merged=level == "both",
+                                    ddof=section["ddof"],
+                                    seeds=seeds,
+                                )
+                            )
+    return tuple(found)
+
+
+def published(table: str) -> dict[tuple[str, str, int, str], PublishedCell]:
+    """The cells of one table by (dataset, row, OOD level, metric)."""
+    return {(c.dataset, c.row, c.ood, c.metric): c for c in published_cells() if c.table == table}

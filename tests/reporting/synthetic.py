@@ -1,0 +1,147 @@
+"""Made-up finished cells on disk, for the tests of the reports and for their benchmark."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import yaml
+
+from safeecgmatch import config
+from safeecgmatch.config import Cell, Params, cells
+
+BASELINES = [
+    "supervised", "fixmatch", "iomatch", "openmatch", "scomatch", "safestudent",
+    "ecgmatch", "adello", "tstfc", "complematch", "calimatch",
+]  # fmt: skip
+BRANCHES = {"safeecgmatch": ["time", "freq", "fused"], "tstfc": ["time", "freq", "mean"]}
+BRANCHES["complematch"] = BRANCHES["tstfc"]
+OWN_SCORE = {"openmatch", "calimatch", "safeecgmatch"}
+CLASSES = 3
+
+
+def make_params(**changes: Any) -> Params:
+    """Params of demo size; built from its checked parts, so that a test may name a method that does not exist."""
+    source = {"source": "phantom", "path": None, "labels_per_class": 10, "pool_size": 600}
+    values: dict[str, Any] = {
+        "profile": "demo",
+        "protocol": "paper",
+        "lambda_sum": 1.0,
+        "grid": {"datasets": ["ptbxl", "cinc21"], "methods": BASELINES, "ood_levels": [30, 60], "seeds": [1, 2]},
+        "ablation": {
+            "datasets": ["ptbxl", "cinc21"], "ood_levels": [60], "variants": ["no_freq_cal", "no_cal"],
+            "lambda_sum": 1.0,
+        },
+        "sensitivity": {"datasets": ["ptbxl"], "ood_levels": [60], "lambda_sums": [0.3333333333333333, 3.0]},
+        "data": {
+            "sampling_rate": 100, "ptbxl": source, "cinc21": source, "phantom": {"records": 1200, "seed": 7},
+            "switches": {},
+        },
+        "split": {"strategy": "random", "seed": 42},
+        "model": {"width": 8},
+        "train": {
+            "iterations": 150, "evaluate_every": 50, "checkpoint_every": 50, "batch": 32, "learning_rate": 0.01,
+            "device": "cpu", "amp": "off", "threads": 1,
+        },
+        "methods": {},
+    }  # fmt: skip
+    for key, value in changes.items():
+        values[key] = {**values[key], **value} if isinstance(value, dict) else value
+    sections = {
+        "grid": config.Grid, "ablation": config.Ablation, "sensitivity": config.Sensitivity, "data": config.Data,
+        "split": config.Split, "model": config.Model, "train": config.Train,
+    }  # fmt: skip
+    return Params.model_construct(
+        **{key: sections[key].model_validate(value) if key in sections else value for key, value in values.items()}
+    )
+
+
+def paper_params(**changes: Any) -> Params:
+    """Params of the paper's size on real data: where the comparison with the paper is meaningful."""
+    real = {"source": "physionet", "path": None}
+    data = {
+        "sampling_rate": 500,
+        "ptbxl": {**real, "labels_per_class": 50, "pool_size": 14850},
+        "cinc21": {**real, "labels_per_class": 104, "pool_size": 30826},
+    }
+    return make_params(
+        **{
+            "profile": "paper",
+            "grid": {"seeds": [1, 2, 3]},
+            "data": data,
+            "model": {"width": 64},
+            "train": {"iterations": 50000, "evaluate_every": 1000, "batch": 64, "learning_rate": 0.001},
+            **changes,
+        }
+    )
+
+
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    return (shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))).astype(np.float32)
+
+
+def make_predictions(cell: Cell, records: int) -> dict[str, np.ndarray]:
+    """Noisy logits; Supervised ignores the OOD level, as its real runs do where the labelled sets are equal."""
+    method = sum(map(ord, cell.method + cell.variant))
+    level = 0 if cell.method == "supervised" else cell.ood
+    generator = np.random.default_rng([method, level, cell.seed, len(cell.dataset), int(3 * (cell.lambda_sum or 0))])
+    branches = BRANCHES.get(cell.method, ["main"])
+    skill, scale = 1.0 + (method % 7) / 6, 1.0 + (method % 5) / 2
+    predictions: dict[str, np.ndarray] = {"branch": np.array(branches[-1])}
+    for split, unseen in (("validation", False), ("test", False), ("open_test", True)):
+        labels = generator.integers(0, CLASSES + unseen, records)
+        predictions[f"{split}.record"] = np.array([f"{split}{i}" for i in range(records)])
+        predictions[f"{split}.label"] = labels
+        for branch in branches:
+            logits = generator.normal(0, 1, (records, CLASSES))
+            seen = np.flatnonzero(labels < CLASSES)
+            logits[seen, labels[seen]] += skill
+            predictions[f"{split}.log_probs.{branch}"] = log_softmax(scale * logits)
+            if cell.method in OWN_SCORE:
+                score = generator.normal(labels >= CLASSES, 1.0)
+                predictions[f"{split}.ood_score.{branch}"] = (1 / (1 + np.exp(-score))).astype(np.float32)
+    return predictions
+
+
+def make_history(cell: Cell, evaluations: int, every: int) -> pd.DataFrame:
+    generator = np.random.default_rng([cell.seed, cell.ood])
+    rise = 1 - np.exp(-np.arange(1, evaluations + 1) / evaluations * 3)
+    history = pd.DataFrame({"iteration": every * np.arange(1, evaluations + 1)})
+    history["val_accuracy"] = 0.4 + 0.4 * rise + generator.normal(0, 0.01, evaluations)
+    history["loss.total"] = 1 / (1 + rise)
+    labels = cell.method != "supervised"
+    history["mask_rate"] = 0.7 * rise if labels else np.nan
+    history["pseudo_accuracy"] = 0.6 + 0.3 * rise if labels else np.nan
+    history["pseudo_ood_share"] = cell.ood / 100 * (1 - 0.5 * rise) if labels else np.nan
+    return history
+
+
+def write_cell(cell: Cell, params: Params, root: Path, records: int = 120, **summary: Any) -> None:
+    folder = root / "runs" / cell.path
+    folder.mkdir(parents=True)
+    np.savez(folder / "predictions.npz", **make_predictions(cell, records))
+    evaluations = params.train.iterations // params.train.evaluate_every
+    make_history(cell, evaluations, params.train.evaluate_every).to_csv(folder / "history.csv", index=False)
+    content = {"cell": cell.describe(), "protocol": params.protocol, "profile": params.profile, "config_hash": "0" * 16}
+    (folder / "config.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
+    facts = {
+        "best_iteration": params.train.iterations, "best_val_accuracy": 0.8, "parameters": 60000, "labelled": 30,
+        "pool": 600, "diverged": False, "no_competitor": False,
+    }  # fmt: skip
+    (folder / "summary.json").write_text(json.dumps({**facts, **summary}), encoding="utf-8")
+    run = {"run_id": f"run{cell.seed}", "commit": "0123456789abcdef0123456789abcdef01234567", "dirty": False}
+    record = root / "tracking" / cell.path / "run.json"
+    record.parent.mkdir(parents=True)
+    record.write_text(json.dumps({**run, "wall_seconds": 12.5, "device": "cpu"}), encoding="utf-8")
+
+
+def write_study(params: Params, root: Path, records: int = 120) -> list[Cell]:
+    """Every cell that `params` asks for, written below `root`."""
+    wanted = cells(params)
+    for cell in wanted:
+        write_cell(cell, params, root, records)
+    return wanted
