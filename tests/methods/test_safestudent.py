@@ -1,0 +1,322 @@
+"""SafeStudent: energy discrepancy, who is seen and unseen, phases, rounds, teacher, and what competes."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from safeecgmatch.losses import energy_discrepancy
+from safeecgmatch.methods.base import Evaluation
+from safeecgmatch.methods.safestudent import SafeStudent, Step, step
+from safeecgmatch.training.loop import Training
+from tests.methods.harness import learn
+from tests.methods.openset import (
+    assert_resumes_exactly,
+    assert_same,
+    gradients,
+    hyper_of,
+    run_to,
+    switches_of,
+    toy_training,
+)
+from tests.vectors import load_vector
+
+VECTOR = load_vector("safestudent_ed")
+LABELLED = torch.tensor([[1.0, 0, 0], [0, 1.0, 0]], dtype=torch.float64)
+LABELS = torch.tensor([0, 2])
+
+
+def double(values: object) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def random_logits(rows: int, seed: int, scale: float = 3.0) -> Tensor:
+    return scale * torch.randn(rows, 3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def phase_two(protocol: str, t: Tensor, s: Tensor, ood_ratio: float = 0.6) -> Step:
+    return step(LABELLED, LABELS, t, s, ood_ratio, hyper_of("safestudent"), switches_of("safestudent", protocol))
+
+
+@pytest.mark.parametrize("case", VECTOR["values"])
+def test_energy_discrepancy_vector(case: dict) -> None:
+    ed = energy_discrepancy(double(VECTOR["logits"]), case["T"])
+    torch.testing.assert_close(ed, double(case["ed"]), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("case", VECTOR["masks_T1"])
+def test_absolute_masks_vector(case: dict) -> None:
+    logits = double(VECTOR["logits"])
+    result = phase_two("release", logits, logits, case["tau"])
+    assert result.seen.tolist() == case["seen"]
+    assert result.unseen.tolist() == case["unseen"]
+
+
+def test_masks_of_the_worked_example() -> None:
+    t = double([[3, 0, -1], [0.1, 0.05, 0], [0.02, 0, 0.01], [0.5, 0, 0]])
+    result = phase_two("release", t, t, 0.6)
+    assert result.seen.tolist() == [True, False, False, True]
+    assert result.unseen.tolist() == [False, True, True, False]
+
+
+def test_release_at_threshold_0_3_calls_no_record_unseen_and_paper_some() -> None:
+    """Three classes: ED = -ln(1 - p_max) >= ln 1.5 = 0.405 while `unseen` would ask for ED < 0.2."""
+    generator = torch.Generator().manual_seed(0)
+    spread = torch.logspace(-3, 1.2, 4000, dtype=torch.float64)[:, None]
+    t = spread * torch.randn(4000, 3, generator=generator, dtype=torch.float64).clamp(-0.6, 2.0)
+    t = torch.cat([t, torch.zeros(1, 3, dtype=torch.float64)])
+    exact = -torch.log1p(-t.softmax(1).amax(1))
+    assert exact.min().item() == pytest.approx(math.log(1.5), abs=1e-12)
+    # The 1e-5 inside the logarithm takes a little, but could reach 0.2 only if all logits were below -10.7.
+    assert energy_discrepancy(t.clamp(min=-5.0), 1.0).min().item() >= math.log(1.5) - 1e-3
+    release = phase_two("release", t, t, 0.3)
+    assert not release.unseen.any() and release.seen.all()
+    assert release.terms["uniform"].item() == 0.0
+    paper = phase_two("paper", t, t, 0.3)
+    assert paper.unseen.any() and paper.terms["uniform"].item() > 0.0
+
+
+def test_a_released_run_never_meets_an_unseen_record_and_a_paper_run_does() -> None:
+    uniform = {}
+    for protocol in ("paper", "release"):
+        training = toy_training("safestudent", protocol, iterations=12, ood_level=30)
+        run_to(training, 12)
+        uniform[protocol] = [row["loss.uniform"] for row in training.history if "loss.uniform" in row]
+    assert uniform["release"] and all(value == 0.0 for value in uniform["release"])
+    assert uniform["paper"] and all(value > 0.0 for value in uniform["paper"])
+
+
+def test_percentiles_give_13_seen_4_unseen_15_ignored_whatever_the_ood_ratio() -> None:
+    t, s = random_logits(32, 1), random_logits(32, 2)
+    for ratio in (0.3, 0.6):
+        result = phase_two("paper", t, s, ratio)
+        assert int(result.seen.sum()) == 13 and int(result.unseen.sum()) == 4
+        assert not (result.seen & result.unseen).any()
+        assert result.ed[result.seen].min() > result.ed[~result.seen].max()
+        assert result.ed[result.unseen].max() < result.ed[~result.unseen].min()
+
+
+def divergences(t: Tensor, s: Tensor) -> tuple[list[float], list[float], list[float]]:
+    """Row by row: CE(s, argmax t), KL(t || s), KL(uniform || s)."""
+    p, log_p, log_q = t.softmax(1), t.log_softmax(1), s.log_softmax(1)
+    hard = [-log_q[j, int(t[j].argmax())].item() for j in range(len(t))]
+    soft = [sum((p[j, k] * (log_p[j, k] - log_q[j, k])).item() for k in range(3)) for j in range(len(t))]
+    flat = [-math.log(3) - sum(log_q[j, k].item() for k in range(3)) / 3 for j in range(len(t))]
+    return hard, soft, flat
+
+
+def chosen(values: list[float], mask: Tensor) -> list[float]:
+    return [value for value, taken in zip(values, mask.tolist(), strict=True) if taken]
+
+
+def test_paper_losses_by_hand() -> None:
+    t, s = random_logits(32, 3), random_logits(32, 4).requires_grad_()
+    result = phase_two("paper", t, s)
+    hard, soft, flat = divergences(t, s.detach())
+    expected = {
+        "hard": sum(chosen(hard, result.seen)) / 13,
+        "soft": sum(chosen(soft, result.seen)) / 32,
+        "uniform": sum(chosen(flat, result.unseen)) / 32,
+    }
+    for name, value in expected.items():
+        assert result.terms[name].item() == pytest.approx(value, abs=1e-9)
+    total = result.terms["supervised"].item() + 0.3 * (expected["hard"] + expected["soft"]) + 0.05 * expected["uniform"]
+    assert result.total.item() == pytest.approx(total, abs=1e-9)
+    result.total.backward()
+    used = (result.seen | result.unseen).tolist()
+    assert [bool(row.any()) for row in s.grad] == used
+
+
+def test_release_losses_by_hand() -> None:
+    t, s = random_logits(32, 5, scale=0.4), random_logits(32, 6)
+    result = phase_two("release", t, s, 0.6)
+    hard, soft, flat = divergences(t, s)
+    seen, unseen = int(result.seen.sum()), int(result.unseen.sum())
+    assert seen > 0 and unseen > 1
+    ed = chosen(result.ed.tolist(), result.unseen)
+    weights = [math.exp((max(ed) - value) / (max(ed) + 1e-10)) for value in ed]
+    uniform = sum(w * r for w, r in zip(weights, chosen(flat, result.unseen), strict=True)) / unseen
+    seen_loss = (sum(chosen(hard, result.seen)) + sum(chosen(soft, result.seen))) / seen
+    assert result.terms["uniform"].item() == pytest.approx(uniform, abs=1e-9)
+    total = result.terms["supervised"].item() + 1.0 * seen_loss + 0.01 * uniform
+    assert result.total.item() == pytest.approx(total, abs=1e-9)
+
+
+def test_empty_sets_cost_nothing_and_leave_finite_gradients() -> None:
+    s = random_logits(4, 7).requires_grad_()
+    nobody_seen = phase_two("release", torch.zeros(4, 3, dtype=torch.float64), s, 0.6)
+    assert not nobody_seen.seen.any()
+    assert nobody_seen.terms["hard"].item() == nobody_seen.terms["soft"].item() == 0.0
+    nobody_unseen = phase_two("release", 9 * torch.eye(4, 3, dtype=torch.float64) + 3, s, 0.3)
+    assert not nobody_unseen.unseen.any() and nobody_unseen.terms["uniform"].item() == 0.0
+    (nobody_seen.total + nobody_unseen.total).backward()
+    assert bool(torch.isfinite(s.grad).all())
+
+
+def student(training: Training) -> SafeStudent:
+    assert isinstance(training.method, SafeStudent)
+    return training.method
+
+
+@pytest.mark.parametrize(
+    ("iterations", "every", "phase_one", "round_ends"),
+    [
+        (50_000, 1_000, 10_000, {23_000, 36_000}),
+        (2_000, 200, 400, {800, 1_400}),
+        (150, 50, 50, {100}),
+        (100, 50, 50, set()),
+        (50, 50, 50, set()),
+    ],
+)
+def test_phases_and_rounds(iterations: int, every: int, phase_one: int, round_ends: set[int]) -> None:
+    method = student(toy_training("safestudent", "paper", iterations, every))
+    assert method.phase_one == phase_one
+    assert method.round_ends == round_ends
+    assert not method.competes(phase_one) and method.competes(phase_one + every)
+
+
+def evaluate_as(training: Training, iteration: int, accuracy: float) -> None:
+    student(training).after_evaluation(Evaluation(iteration, {}, torch.empty(0), accuracy))
+
+
+def shift_weights(training: Training, amount: float) -> None:
+    with torch.no_grad():
+        student(training).network.fc.bias += amount
+
+
+def bias(network: torch.nn.Module) -> float:
+    return round(float(network.state_dict()["fc.bias"][0]), 4)
+
+
+def test_paper_rounds_restart_the_optimiser_and_promote_the_best_student() -> None:
+    training = toy_training("safestudent", "paper", iterations=1_500, evaluate_every=100)  # phase 1: 3; ends at 7, 11
+    method = student(training)
+    assert method.phase_one == 300 and method.round_ends == {700, 1_100}
+    training.iterate()
+    method.network.fc.bias.data.zero_()
+    for iteration, accuracy in ((100, 0.5), (200, 0.8)):
+        shift_weights(training, 1.0)
+        evaluate_as(training, iteration, accuracy)
+    shift_weights(training, 1.0)
+    evaluate_as(training, 300, 0.8)  # a tie: the earliest wins
+    assert bias(method.network) == bias(method.teacher.network) == 2.0
+    assert len(training.optimizer.state) == 0
+    accuracies = {400: 0.6, 500: 0.7, 600: 0.7, 700: 0.3}
+    for iteration, accuracy in accuracies.items():
+        shift_weights(training, 1.0)
+        if iteration == 700:
+            training.n = method.phase_one
+            training.iterate()
+            method.network.fc.bias.data.fill_(6.0)
+            assert len(training.optimizer.state) > 0
+        assert bias(method.teacher.network) == 2.0
+        evaluate_as(training, iteration, accuracy)
+    assert bias(method.teacher.network) == 4.0  # the student of evaluation 500
+    assert bias(method.network) == 6.0  # goes on from its own weights
+    assert len(training.optimizer.state) == 0
+    shift_weights(training, 1.0)
+    evaluate_as(training, 1_100, 0.65)  # nothing better in round 2: the best of all rounds stays
+    assert bias(method.teacher.network) == 4.0
+
+
+def test_release_goes_on_from_the_best_supervised_weights_with_their_adam_state() -> None:
+    training = toy_training("safestudent", "release", iterations=100, evaluate_every=10)  # phase 1: 2 evaluations
+    method = student(training)
+    run_to(training, 9)
+    training.iterate()
+    evaluate_as(training, 10, 0.9)
+    saved_weights = method.kept.state()
+    saved_optimizer = copy.deepcopy(training.optimizer.state_dict())
+    for _ in range(3):
+        training.iterate()
+    evaluate_as(training, 20, 0.4)
+    assert_same(dict(method.network.state_dict()), saved_weights)
+    assert_same(method.teacher.state(), saved_weights)
+    assert_same(training.optimizer.state_dict(), saved_optimizer)
+    assert method.kept_optimizer is None
+
+
+def test_release_teacher_averages_parameters_every_tenth_epoch_of_phase_two() -> None:
+    training = toy_training("safestudent", "release", iterations=50_000, evaluate_every=1_000)
+    method = student(training)
+    updates = []
+    for n in (8_999, 9_999, 10_000, 10_999, 19_999, 29_999, 39_998, 39_999, 49_999):
+        before = method.teacher.state()
+        shift_weights(training, 1.0)
+        with torch.no_grad():
+            method.network.stem_bn.running_mean += 1.0
+            method.after_step(n)
+        after = method.teacher.state()
+        if not torch.equal(before["fc.bias"], after["fc.bias"]):
+            updates.append(n + 1)
+            expected = 0.996 * before["fc.bias"] + 0.004 * method.network.fc.bias
+            torch.testing.assert_close(after["fc.bias"], expected.detach())
+        assert torch.equal(before["stem_bn.running_mean"], after["stem_bn.running_mean"])
+    assert updates == [20_000, 30_000, 40_000, 50_000]
+
+
+def test_paper_teacher_never_averages() -> None:
+    training = toy_training("safestudent", "paper", iterations=50_000, evaluate_every=1_000)
+    before = student(training).teacher.state()
+    shift_weights(training, 1.0)
+    student(training).after_step(19_999)
+    assert_same(before, student(training).teacher.state())
+
+
+def force_accuracies(training: Training, accuracies: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the validation labels agree with the predictions as often as each accuracy says."""
+    wanted = iter(accuracies)
+    labels = training.validation.labels
+    assert labels is not None
+
+    def predict(outputs: dict[str, Tensor]) -> dict:
+        right = torch.arange(len(labels)) < round(next(wanted) * len(labels))
+        predicted = torch.where(right, labels, (labels + 1) % 3)
+        return {"main": type("Fixed", (), {"log_probs": torch.nn.functional.one_hot(predicted, 3).float()})()}
+
+    monkeypatch.setattr(training.method, "predict", predict)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "accuracies", "best", "early"),
+    [
+        ("paper", [0.9, 0.5, 0.7, 0.7, 0.6], 12, 4),
+        ("release", [0.7, 0.5, 0.7, 0.8, 0.8], 16, 4),
+        ("release", [0.9, 0.5, 0.7, 0.9, 0.6], None, 4),
+    ],
+)
+def test_selection(
+    protocol: str, accuracies: list[float], best: int | None, early: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training = toy_training("safestudent", protocol, iterations=20, evaluate_every=4)
+    force_accuracies(training, accuracies, monkeypatch)
+    run_to(training, 20)
+    assert training.early is not None and training.early.iteration == early
+    assert (training.best.iteration if training.best else None) == best
+    assert training.chosen().iteration == (early if best is None else best)
+    assert [row["competes"] for row in training.history] == [0, 1, 1, 1, 1]
+
+
+def test_gradients_reach_the_student_in_both_phases_and_never_the_teacher() -> None:
+    training = toy_training("safestudent", "paper")
+    assert all(gradients(training, 0).values())
+    assert all(gradients(training, training.setting.iterations - 1).values())
+    assert all(parameter.grad is None for parameter in student(training).teacher.network.parameters())
+
+
+@pytest.mark.parametrize("protocol", ["paper", "release"])
+@pytest.mark.parametrize("stop", [3, 7, 15])
+def test_resumes_exactly(protocol: str, stop: int) -> None:
+    """Within phase 1 (to 4), in the first round (to 8), in the last one (from 14)."""
+    assert_resumes_exactly("safestudent", protocol, stop, iterations=20, evaluate_every=2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", ["paper", "release"])
+def test_learns_on_the_phantom(protocol: str) -> None:
+    metrics, _ = learn("safestudent", protocol)
+    assert metrics["balanced_accuracy"] >= 0.6
