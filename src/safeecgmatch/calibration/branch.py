@@ -111,4 +111,4 @@ class Branch(nn.Module):
         return (z / self.t_class).log_softmax(dim=1), unseen
 
     def monitors(self, name: str) -> dict[str, float]:
-        return {f"temperature.class.{name}": float(self.t_class), f"temperature.ova.{name}": float(self.t_ova)}
+        return {f"temperature.class.{name}": self.t_class.item(), f"temperature.ova.{name}": self.t_ova.item()}

@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from safeecgmatch.calibration.branch import Calibration
+from safeecgmatch.calibration.smoothing import TICKS, empty_table
+from safeecgmatch.config import switches
+from safeecgmatch.methods.calimatch import CaliMatch, CaliMatchHyper, CaliMatchSwitches, Heads, step
+from safeecgmatch.models import parameter_count
+from safeecgmatch.training.loop import Training
+from tests.methods.harness import demo_params, learn
+from tests.methods.toy import bits, run, toy_training
+from tests.test_losses_safe import GOLDEN, RELATIVE, golden_inputs
+
+EAGER = {"inlier_threshold": 0.4, "confidence_threshold": 0.35}  # so that records are selected from the start
+
+
+def hyper(**changes: Any) -> CaliMatchHyper:
+    return CaliMatchHyper(**(demo_params().methods["calimatch"] | changes))
+
+
+def chosen(protocol: str) -> CaliMatchSwitches:
+    return CaliMatchSwitches(**switches("calimatch", protocol, {}))
+
+
+def calibration(temperature: float, requires_grad: bool = False) -> Calibration:
+    table = torch.tensor([min(1.0, max(0.0, 0.9 * tick + 0.01)) for tick in TICKS[:-1]], dtype=torch.float64)
+    t_class, t_ova = (torch.tensor(temperature, requires_grad=requires_grad) for _ in range(2))
+    return Calibration(t_class, t_ova, table, table)
+
+
+def golden_heads(**changes: Tensor) -> Heads:
+    g = golden_inputs()
+    heads = {"z_l": g["Z"], "o_l": g["O1"], "z_1": g["Z"], "o_1": g["O1"], "o_2": g["O2"], "z_s": g["strong"]}
+    return Heads(**(heads | changes))
+
+
+def test_terms_and_total_of_a_step_equal_the_golden_values() -> None:
+    """The golden total takes its calibration terms at T = 1.5 and its mask at T = 0.5, hence two steps."""
+    y, release = golden_inputs()["y"], chosen("release")
+    warm = step(y, golden_heads(), calibration(1.5), hyper(), release, late=True)
+    names = {"cls": "L_cls", "ood": "L_ood", "socr": "L_socr(O1,O2)"}
+    names |= {"cls_cal": "L_cls_cal(T=1.5,tableB)", "ood_cal": "L_ood_cal(T=1.5,tableB)"}
+    for term, key in names.items():
+        assert warm.terms[term].item() == pytest.approx(GOLDEN[key], rel=RELATIVE)
+    loose = hyper(inlier_threshold=0.5, confidence_threshold=0.6)
+    cool = step(y, golden_heads(), calibration(0.5), loose, release, late=True)
+    assert cool.accepted.tolist() == GOLDEN["selection_T=0.5"]["mask_pi0.5_tau0.6"]
+    assert cool.pseudo.tolist() == GOLDEN["selection_T=0.5"]["pseudo"]
+    assert cool.terms["fix"].item() == pytest.approx(GOLDEN["L_fix(strong,mask_pi0.5_tau0.6)"], rel=RELATIVE)
+    assert not warm.accepted.any()
+    total = warm.total + loose.lambda_fix * cool.terms["fix"]
+    assert total.item() == pytest.approx(GOLDEN["branch_total_default_lambdas"], rel=RELATIVE)
+
+
+@pytest.mark.parametrize("protocol", ["paper", "release"])
+def test_temperatures_get_gradient_from_their_own_calibration_loss_alone(protocol: str) -> None:
+    now = calibration(1.5, requires_grad=True)
+    heads = golden_heads(z_l=golden_inputs()["Z"].requires_grad_(), o_l=golden_inputs()["O1"].requires_grad_())
+    result = step(golden_inputs()["y"], heads, now, hyper(**EAGER), chosen(protocol), late=True)
+    assert result.accepted.any() and result.terms["fix"] > 0
+    source = {"cls_cal": (True, False), "ood_cal": (False, True)}
+    for name, term in result.terms.items():
+        if not term.requires_grad:
+            assert name in ("socr", "fix")  # they do not touch the labelled records
+            continue
+        grads = torch.autograd.grad(term, [now.t_class, now.t_ova], retain_graph=True, allow_unused=True)
+        assert tuple(grad is not None for grad in grads) == source.get(name, (False, False)), name
+
+
+def test_pseudo_labels_and_smoothing_targets_carry_no_gradient() -> None:
+    inputs = golden_inputs()
+    names = Heads.__annotations__
+    heads = golden_heads(**{name: getattr(golden_heads(), name).clone().requires_grad_() for name in names})
+    result = step(inputs["y"], heads, calibration(1.5), hyper(**EAGER), chosen("paper"), late=True)
+    into_weak = torch.autograd.grad(result.terms["fix"], [heads.z_1, heads.o_1], retain_graph=True, allow_unused=True)
+    assert into_weak == (None, None)
+    (into_strong,) = torch.autograd.grad(result.terms["fix"], [heads.z_s], retain_graph=True)
+    assert bool((into_strong[result.accepted].abs().sum(dim=1) > 0).all())
+    assert bool((into_strong[~result.accepted] == 0).all())
+    # With empty tables the target is the confidence itself, the one case where a gradient could slip through.
+    empty = Calibration(torch.tensor(1.0), torch.tensor(1.0), empty_table(), empty_table())
+    open_tables = step(inputs["y"], heads, empty, hyper(), chosen("paper"), late=True)
+    (grad,) = torch.autograd.grad(open_tables.terms["cls_cal"], [heads.z_l])
+    p = heads.z_l.detach().softmax(dim=1)
+    alpha = p.max(dim=1).values[:, None]
+    true = torch.nn.functional.one_hot(inputs["y"], 3)
+    targets = alpha * true + (1 - alpha) / 2 * (1 - true)
+    torch.testing.assert_close(grad, (p - targets) / 6, rtol=1e-3, atol=1e-5)  # up to the 1e-5 inside the logarithm
+
+
+@pytest.mark.parametrize("protocol", ["paper", "release"])
+def test_before_the_start_the_late_terms_are_exactly_zero(protocol: str) -> None:
+    now = calibration(1.5, requires_grad=True)
+    early = step(golden_inputs()["y"], golden_heads(), now, hyper(**EAGER), chosen(protocol), late=False)
+    late = step(golden_inputs()["y"], golden_heads(), now, hyper(**EAGER), chosen(protocol), late=True)
+    assert [early.terms[name].item() for name in ("cls_cal", "ood_cal", "fix")] == [0.0, 0.0, 0.0]
+    assert [late.terms[name].item() > 0 for name in ("cls_cal", "ood_cal", "fix")] == [True] * 3
+    assert not early.accepted.any() and not early.total.requires_grad
+    base = early.terms["cls"] + 0.5 * early.terms["ood"] + 0.5 * early.terms["socr"]
+    assert early.total.item() == base.item()
+
+
+def until(training: Training, iterations: int) -> CaliMatch:
+    while training.n < iterations:
+        training.iterate()
+    assert isinstance(training.method, CaliMatch)
+    return training.method
+
+
+def test_adam_knows_nothing_of_a_temperature_before_the_start() -> None:
+    """Its first update is then one whole learning rate, whatever the size of the gradient."""
+    training = toy_training("calimatch", "release", iterations=100)
+    method = until(training, 8)
+    temperatures = [method.branch.t_class, method.branch.t_ova]
+    assert method.start == 8
+    for temperature in temperatures:
+        assert temperature.grad is None and temperature not in training.optimizer.state and temperature.item() == 1.5
+    assert bool(method.branch.table_class.isnan().all())
+    until(training, 9)
+    for temperature in temperatures:
+        assert training.optimizer.state[temperature]["step"] == 1
+        assert abs(temperature.item() - 1.5) == pytest.approx(0.01, rel=1e-3)
+    assert not bool(method.branch.table_class.isnan().all())
+
+
+@pytest.mark.parametrize(("protocol", "ends"), [("paper", (0.2, 5.0)), ("release", (0.1, 7.0))])
+def test_temperatures_are_clamped_under_paper_and_free_under_release(protocol: str, ends: tuple[float, float]) -> None:
+    training = toy_training("calimatch", protocol)
+    branch = until(training, 4).branch
+    with torch.no_grad():
+        branch.t_class.fill_(0.1)
+        branch.t_ova.fill_(7.0)
+    training.iterate()
+    assert (branch.t_class.item(), branch.t_ova.item()) == pytest.approx(ends, abs=0.02)
+    if protocol == "paper":
+        assert branch.t_class.item() >= torch.tensor(0.2).item() and branch.t_ova.item() <= 5.0
+
+
+def test_tables_are_those_of_the_weights_at_the_evaluation() -> None:
+    training = run(toy_training("calimatch", "paper"))
+    method = training.method
+    stored = bits(method.state_dict())
+    method.after_outputs(method.validate_now(training.n))
+    assert bits(method.state_dict()) == stored
+    assert set(training.history[-1]) >= {"temperature.class.main", "temperature.ova.main", "loss.cls_cal", "mask_rate"}
+
+
+def test_restart_from_a_checkpoint_changes_nothing() -> None:
+    whole = run(toy_training("calimatch", "paper", hyper=EAGER))
+    first = toy_training("calimatch", "paper", hyper=EAGER)
+    until(first, 7)
+    second = toy_training("calimatch", "paper", hyper=EAGER)
+    second.load(first.state())
+    run(second)
+    assert bits(second.method.state_dict()) == bits(whole.method.state_dict())
+    assert second.history == whole.history
+
+
+def test_prediction_is_tempered_and_scores_unseen_records() -> None:
+    method = until(toy_training("calimatch", "paper"), 3)
+    outputs = method.validate_now(3).outputs
+    prediction = method.predict(outputs)["main"]
+    z, o = outputs["class_logits.main"], outputs["ova_logits.main"]
+    t_class, t_ova = method.branch.t_class.item(), method.branch.t_ova.item()
+    p = (z / t_class).softmax(dim=1)
+    q = torch.sigmoid((o[:, 3:] - o[:, :3]) / t_ova)
+    torch.testing.assert_close(prediction.log_probs.exp(), p)
+    torch.testing.assert_close(prediction.ood_score, 1 - (p * q).sum(dim=1))
+
+
+def test_size_at_paper_width() -> None:
+    assert parameter_count(toy_training("calimatch", "release", width=64).method) == 3_853_445
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", ["paper", "release"])
+def test_learns_the_phantom(protocol: str) -> None:
+    metrics, training = learn("calimatch", protocol)
+    print(protocol, metrics, training.history[-1])
+    assert metrics["balanced_accuracy"] >= 0.6

@@ -1,0 +1,99 @@
+"""FixMatch and Supervised."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from safeecgmatch.losses import accept_confident, exponential_ramp
+from safeecgmatch.methods.fixmatch import step
+from safeecgmatch.models import parameter_count
+from tests.methods.harness import learn
+from tests.methods.toy import bits, run, toy_training
+
+
+def logits_of(confidence: list[float]) -> torch.Tensor:
+    """Class 1 of two has exactly these probabilities (float64)."""
+    p = torch.tensor(confidence, dtype=torch.float64)
+    return torch.stack([torch.zeros_like(p), (p / (1 - p)).log()], dim=1)
+
+
+def test_ramp_values() -> None:
+    values = [exponential_ramp(n, 500) for n in (0, 100, 250, 499, 500, 10_000)]
+    assert values == pytest.approx([0.0067, 0.0408, 0.2865, 0.99998, 1.0, 1.0], abs=5e-5)
+    assert exponential_ramp(0, 0) == 1.0
+
+
+def test_pseudo_label_loss_over_batch_or_selected() -> None:
+    weak, strong = logits_of([0.99, 0.6, 0.01]), logits_of([0.7, 0.7, 0.7])
+    y = torch.tensor([1, 0, 1])
+    for average_over, count in (("batch", 3), ("selected", 2)):
+        result = step(strong, y, weak, strong, 0.95, False, average_over)
+        assert result.accepted.tolist() == [True, False, True] and result.pseudo.tolist() == [1, 1, 0]
+        assert result.unsupervised.item() == pytest.approx(-(math.log(0.7) + math.log(0.3)) / count)
+        assert result.supervised.item() == pytest.approx(F.cross_entropy(strong, y).item())
+    nobody = step(strong, y, strong, strong, 0.95, True, "selected")
+    assert nobody.unsupervised.item() == 0.0
+
+
+def test_threshold_includes_its_value_unless_strict() -> None:
+    logits = torch.tensor([[0.0, 0.0], [0.0, 1.0]])
+    assert accept_confident(logits, 0.5, strict=False)[1].tolist() == [True, True]
+    assert accept_confident(logits, 0.5, strict=True)[1].tolist() == [False, True]
+
+
+def test_pseudo_labels_carry_no_gradient() -> None:
+    weak, strong = logits_of([0.99, 0.6]).requires_grad_(), logits_of([0.7, 0.7]).requires_grad_()
+    result = step(strong, torch.tensor([0, 1]), weak, strong, 0.95, False, "batch")
+    into_weak, into_strong = torch.autograd.grad(result.unsupervised, [weak, strong], allow_unused=True)
+    assert into_weak is None and into_strong.abs().sum(dim=1).gt(0).tolist() == [True, False]
+
+
+@pytest.mark.parametrize(("protocol", "early"), [("paper", False), ("release", True)])
+def test_warm_up(protocol: str, early: bool) -> None:
+    """`paper`: exactly nothing before iteration 500 of 50,000; `release`: a ramp from the first iteration."""
+    training = toy_training("fixmatch", protocol, iterations=500, hyper={"threshold": 0.34})
+    for _ in range(5):
+        training.iterate()
+    row = training.monitor.summary()
+    assert (row["loss.pseudo"] > 0, row["mask_rate"] > 0) == (early, early)  # type: ignore[operator]
+    training.monitor.clear()
+    training.iterate()
+    row = training.monitor.summary()
+    assert row["loss.pseudo"] > 0  # type: ignore[operator]
+    assert row["loss.total"] == pytest.approx(row["loss.supervised"] + row["loss.pseudo"], rel=1e-6)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("name", ["fixmatch", "supervised"])
+def test_restart_from_a_checkpoint_changes_nothing(name: str) -> None:
+    whole = run(toy_training(name, "paper"))
+    first = toy_training(name, "paper")
+    while first.n < 7:
+        first.iterate()
+    second = toy_training(name, "paper")
+    second.load(first.state())
+    run(second)
+    assert bits(second.method.state_dict()) == bits(whole.method.state_dict())
+
+
+def test_supervised_uses_no_unlabelled_record() -> None:
+    training = run(toy_training("supervised", "paper"))
+    assert training.setting.unlabelled_batch == 0 and training.setting.labelled_batch == 16
+    assert "mask_rate" not in training.history[-1]
+
+
+@pytest.mark.parametrize("name", ["fixmatch", "supervised"])
+def test_size_at_paper_width(name: str) -> None:
+    assert parameter_count(toy_training(name, "release", width=64).method) == 3_850_371
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["fixmatch", "supervised"])
+@pytest.mark.parametrize("protocol", ["paper", "release"])
+def test_learns_the_phantom(name: str, protocol: str) -> None:
+    metrics, training = learn(name, protocol)
+    print(name, protocol, metrics, training.history)
+    assert metrics["balanced_accuracy"] >= 0.6

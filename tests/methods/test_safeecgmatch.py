@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from safeecgmatch.calibration.branch import Branch
+from safeecgmatch.calibration.temperature import fit_ova_temperature, fit_temperature
+from safeecgmatch.methods.base import Prediction
+from safeecgmatch.methods.calimatch import CaliMatch
+from safeecgmatch.methods.safeecgmatch import SafeECGMatch, fuse, spectral_views
+from safeecgmatch.models import parameter_count
+from safeecgmatch.training.loop import Training
+from safeecgmatch.views import spectrum
+from tests.methods.harness import learn
+from tests.methods.toy import bits, run, toy_training
+
+EAGER = {"inlier_threshold": 0.4, "confidence_threshold": 0.35}  # so that records are selected from the start
+LATE = ("cls_cal", "ood_cal", "fix")
+
+
+def safe(training: Training) -> SafeECGMatch:
+    assert isinstance(training.method, SafeECGMatch)
+    return training.method
+
+
+def freq(method: SafeECGMatch) -> Branch:
+    assert method.freq is not None
+    return method.freq
+
+
+def test_time_branch_is_calimatch_bit_for_bit_whatever_lambda_sum() -> None:
+    """The finding: with the published code and with the paper's equations the branches do not touch each other."""
+    release = {"hyper": EAGER, "overrides": {"stop_at_val_1": False}}
+    alone = toy_training("calimatch", "release", **release)
+    assert isinstance(alone.method, CaliMatch)
+    start = {name: value.clone() for name, value in alone.method.branch.state_dict().items()}
+    run(alone)
+    ancestor = bits(alone.method.branch.state_dict())
+    assert ancestor != bits(start) and alone.history[-1]["mask_rate"] > 0.1
+
+    frequency = {}
+    for lambda_sum in (0.0, 1 / 3, 1.0, 3.0):
+        training = toy_training("safeecgmatch", "release", lambda_sum=lambda_sum, **release)
+        method = safe(training)
+        method.time.load_state_dict(start)
+        run(training)
+        assert training.n == 20
+        assert bits(method.time.state_dict()) == ancestor, f"lambda_sum {lambda_sum} reached the time branch"
+        assert [row["val_accuracy"] for row in training.history] == [row["val_accuracy"] for row in alone.history]
+        if lambda_sum:
+            frequency[lambda_sum] = bits(freq(method).network.state_dict())
+    assert len({frozenset(branch.items()) for branch in frequency.values()}) == 3, "lambda_sum does nothing at all"
+
+
+def test_the_paper_s_time_branch_does_not_depend_on_lambda_sum_either() -> None:
+    ends = [
+        bits(safe(run(toy_training("safeecgmatch", "paper", lambda_sum=value, hyper=EAGER))).time.state_dict())
+        for value in (0.0, 3.0)
+    ]
+    assert ends[0] == ends[1]
+
+
+def test_without_frequency_branch_nothing_of_it_is_left() -> None:
+    training = run(toy_training("safeecgmatch", "paper", lambda_sum=0.0))
+    method = safe(training)
+    assert method.freq is None and method.reported_branch() == "time"
+    assert not [name for name in method.state_dict() if name.startswith("freq")]
+    assert set(method.predict(method.validate_now(20).outputs)) == {"time"}
+    assert not [name for name in training.history[-1] if name.endswith(".freq")]
+
+
+@pytest.mark.parametrize(("protocol", "branch"), [("paper", "fused"), ("release", "time")])
+def test_all_three_predictions_are_given_and_one_is_reported(protocol: str, branch: str) -> None:
+    method = safe(toy_training("safeecgmatch", protocol, lambda_sum=1.0))
+    outputs = method.validate_now(0).outputs
+    predictions = method.predict(outputs)
+    assert set(predictions) == {"time", "freq", "fused"} and method.reported_branch() == branch
+    tempered = [(outputs[f"class_logits.{name}"] / 1.5).softmax(dim=1) for name in ("time", "freq")]
+    torch.testing.assert_close(predictions["fused"].log_probs.exp(), (tempered[0] + tempered[1]) / 2)
+    scores = [predictions[name].ood_score for name in ("time", "freq", "fused")]
+    assert all(score is not None for score in scores)
+    torch.testing.assert_close(scores[2], (scores[0] + scores[1]) / 2)  # type: ignore[operator]
+
+
+def test_fusing_saturated_branches_stays_finite() -> None:
+    sure = Prediction(torch.tensor([[0.0, -200.0]]), torch.tensor([0.0]))
+    other = Prediction(torch.tensor([[-200.0, 0.0]]), torch.tensor([1.0]))
+    fused = fuse(sure, other)
+    assert fused.log_probs.tolist() == [[pytest.approx(math.log(0.5))] * 2] and fused.ood_score == torch.tensor([0.5])
+
+
+def test_spectral_views() -> None:
+    generator = torch.Generator().manual_seed(1)
+    views = [torch.randn(5, 12, 100, generator=generator) for _ in range(4)]
+    labelled, first, second, masked = spectral_views(views, generator)
+    for view, spectral in zip(views, (labelled, first, second), strict=False):
+        torch.testing.assert_close(spectral, torch.fft.rfft(view).abs())
+    hidden = (masked == 0).all(dim=1)
+    assert hidden.sum(dim=1).tolist() == [int(0.15 * 51)] * 5
+    assert bool(torch.where(hidden[:, None], first, masked).equal(first)) and len(set(map(tuple, hidden.tolist()))) > 1
+
+
+def test_frequency_branch_sees_spectra_at_evaluation() -> None:
+    method = safe(toy_training("safeecgmatch", "paper", lambda_sum=1.0)).eval()
+    x = torch.randn(3, 12, 100)
+    z, o = freq(method)(spectrum(x))
+    outputs = method.outputs(x)
+    assert torch.equal(outputs["class_logits.freq"], z) and torch.equal(outputs["ova_logits.freq"], o)
+
+
+def test_paper_temperatures_are_fitted_on_validation_for_the_weights_they_are_saved_with() -> None:
+    training = run(toy_training("safeecgmatch", "paper", iterations=30, lambda_sum=1.0, hyper=EAGER))
+    method = safe(training)
+    for branch in method.branches().values():
+        for temperature in (branch.t_class, branch.t_ova):
+            assert temperature.grad is None and temperature not in training.optimizer.state
+    method.load_state_dict(training.chosen().weights)
+    now = method.validate_now(training.n)
+    for name, branch in method.branches().items():
+        wanted = fit_temperature(now.outputs[f"class_logits.{name}"], now.labels)
+        assert branch.t_class.item() == pytest.approx(wanted, rel=1e-6)
+        wanted = fit_ova_temperature(now.outputs[f"ova_logits.{name}"], now.labels)
+        assert branch.t_ova.item() == pytest.approx(wanted, rel=1e-6)
+    saved = bits(method.state_dict())
+    method.after_outputs(now)
+    assert bits(method.state_dict()) == saved  # the tables too
+
+
+def test_paper_temperatures_are_first_fitted_at_the_start() -> None:
+    training = toy_training("safeecgmatch", "paper", iterations=500, evaluate_every=500, lambda_sum=1.0)
+    method = safe(training)
+    assert method.start == 5
+    seen = []
+    for _ in range(8):
+        training.iterate()
+        seen.append(tuple(method.monitors().values()))
+    assert seen[:5] == [(1.5,) * 4] * 5 and 1.5 not in seen[5]
+    assert seen[5:] == [seen[5]] * 3  # constant until the next evaluation
+
+
+@pytest.mark.parametrize(("protocol", "shared"), [("paper", False), ("release", True)])
+def test_frequency_tables_are_its_own_or_the_time_branch_s(protocol: str, shared: bool) -> None:
+    method = safe(toy_training("safeecgmatch", protocol, lambda_sum=1.0))
+    method.after_outputs(method.validate_now(0))
+    time, own = ({"class": b.table_class, "ova": b.table_ova} for b in (method.time, freq(method)))
+    assert (bits(time) == bits(own)) == shared
+    method.time.table_class.fill_(0.25)
+    assert not bool((freq(method).table_class == 0.25).any())
+
+
+@pytest.mark.parametrize("protocol", ["paper", "release"])
+@pytest.mark.parametrize(("variant", "plain"), [("no_freq_cal", ("freq",)), ("no_cal", ("time", "freq"))])
+def test_ablation_takes_calibration_away_and_nothing_else(protocol: str, variant: str, plain: tuple[str, ...]) -> None:
+    options = {"lambda_sum": 1.0, "hyper": EAGER, "overrides": {"stop_at_val_1": False}}
+    training = run(toy_training("safeecgmatch", protocol, variant=variant, **options))
+    full = run(toy_training("safeecgmatch", protocol, **options))
+    last, method = training.history[-1], safe(training)
+    for name, branch in method.branches().items():
+        calibrated = name not in plain
+        for loss in ("cls_cal", "ood_cal"):
+            assert (last[f"loss.{loss}.{name}"] > 0) == calibrated
+        assert last[f"loss.fix.{name}"] > 0
+        assert ((branch.t_class.item(), branch.t_ova.item()) == (1.0, 1.0)) != calibrated
+    same_time = bits(method.time.state_dict()) == bits(safe(full).time.state_dict())
+    assert same_time == (variant == "no_freq_cal")
+    assert bits(freq(method).network.state_dict()) != bits(freq(safe(full)).network.state_dict())
+
+
+@pytest.mark.parametrize("protocol", ["paper", "release"])
+def test_before_the_start_the_late_terms_are_exactly_zero(protocol: str) -> None:
+    everyone = {"inlier_threshold": 0.0, "confidence_threshold": 0.0}
+    training = toy_training("safeecgmatch", protocol, iterations=500, lambda_sum=1.0, hyper=everyone)
+    start = safe(training).start
+    assert start == {"paper": 5, "release": 40}[protocol]
+    late = [f"loss.{loss}.{branch}" for loss in LATE for branch in ("time", "freq")]
+    for _ in range(5):
+        training.iterate()
+    row = training.monitor.summary()
+    assert [row[name] for name in late] == [0.0] * 6 and row["mask_rate"] == 0.0
+    for branch in safe(training).branches().values():
+        assert branch.t_class.item() == 1.5 and branch.t_class not in training.optimizer.state
+    if protocol == "paper":
+        training.monitor.clear()
+        training.iterate()
+        row = training.monitor.summary()
+        assert all(row[name] > 0 for name in late)  # type: ignore[operator]
+
+
+def test_restart_from_a_checkpoint_changes_nothing() -> None:
+    options = {"lambda_sum": 1.0, "hyper": EAGER}
+    whole = run(toy_training("safeecgmatch", "paper", **options))
+    first = toy_training("safeecgmatch", "paper", **options)
+    while first.n < 7:
+        first.iterate()
+    second = toy_training("safeecgmatch", "paper", **options)
+    second.load(first.state())
+    run(second)
+    assert bits(second.method.state_dict()) == bits(whole.method.state_dict())
+
+
+def test_size_at_paper_width() -> None:
+    for protocol in ("paper", "release"):
+        training = toy_training("safeecgmatch", protocol, width=64, lambda_sum=1.0)
+        assert parameter_count(training.method) == 7_706_890
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", ["paper", "release"])
+def test_learns_the_phantom(protocol: str) -> None:
+    metrics, training = learn("safeecgmatch", protocol)
+    print(protocol, metrics, training.history)
+    assert metrics["balanced_accuracy"] >= 0.6
