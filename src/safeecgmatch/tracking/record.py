@@ -34,6 +34,10 @@ def milliseconds(moment: str) -> int:
     return round(datetime.fromisoformat(moment).timestamp() * 1000)
 
 
+def experiment_name(profile: str, protocol: str) -> str:
+    return f"safeecgmatch-{profile}-{protocol}"
+
+
 def run_record(
     config: Mapping[str, Any], *, path: str, data_hash: str, device: str, threads: int = 1, uid: str | None = None
 ) -> Json:
@@ -46,7 +50,7 @@ def run_record(
         "uid": uid or uuid.uuid4().hex,
         "cell": dict(config["cell"]),
         "path": path,
-        "experiment": f"safeecgmatch-{config['profile']}-{config['protocol']}",
+        "experiment": experiment_name(config["profile"], config["protocol"]),
         "profile": config["profile"],
         "protocol": config["protocol"],
         "config_hash": config["config_hash"],
