@@ -65,7 +65,7 @@ SOURCES = (
     ("chapman_shaoxing", "JS", 0.25, 500, 10, 10, False),
     ("ningbo", "JS", 0.20, 500, 10, 10, False),
     ("georgia", "E", 0.14, 500, 10, 10, False),
-    ("cpsc_2018", "A", 0.03, 500, 7, 16, False),
+    ("cpsc_2018", "A", 0.03, 500, 6, 13, False),
     ("ptb", "S", 0.015, 1000, 12, 20, True),
     ("st_petersburg_incart", "I", 0.015, 257, 15, 25, True),
 )

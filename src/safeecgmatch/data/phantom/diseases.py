@@ -15,31 +15,31 @@ from safeecgmatch.data.phantom.heart import DOWER, QRS, ST, Array, Heart, Noise,
 
 # Severity of a diagnosis, drawn uniformly: 0 leaves a normal heart, 1 is the textbook picture.
 SEVERITY: dict[str, tuple[float, float]] = {
-    "MI": (0.7, 1.1),
-    "CD": (0.7, 1.1),
+    "MI": (0.8, 1.2),
+    "CD": (0.85, 1.15),
     "STTC": (0.6, 1.1),
     "HYP": (0.6, 1.1),
-    "RHY": (0.7, 1.1),
+    "RHY": (0.8, 1.2),
     "ST": (0.6, 1.1),
     "OTHER": (0.6, 1.1),
 }
 # Some records carry a diagnosis that hardly shows: they keep the task from being solved completely.
-EQUIVOCAL_SHARE = 0.10
+EQUIVOCAL_SHARE = 0.11
 EQUIVOCAL_SEVERITY = (0.05, 0.40)
 
 # Spread between patients.
-AXIS_DEGREES = 10.0  # standard deviation of each of three rotations of the heart
-GAIN_SPREAD = 0.14  # standard deviation of the log of the chest's conductivity
-CHEST_GAIN_SPREAD = 0.08  # the same for each chest electrode: placement
-WAVE_SPREAD = 0.10  # relative, per wave and direction
+AXIS_DEGREES = 8.0  # standard deviation of each of three rotations of the heart
+GAIN_SPREAD = 0.10  # standard deviation of the log of the chest's conductivity
+CHEST_GAIN_SPREAD = 0.06  # the same for each chest electrode: placement
+WAVE_SPREAD = 0.08  # relative, per wave and direction
 QRS_SPREAD = 0.06  # relative duration of the QRS
 PR_SPREAD = 0.012  # seconds
 RATE_MEAN, RATE_SPREAD = 71.0, 10.0  # beats per minute
-T_SPREAD = 0.22  # standard deviation of the log of the T wave's height
-ST_SPREAD = 0.018  # mV, innocent deviations of the ST segment per direction
+T_SPREAD = 0.15  # standard deviation of the log of the T wave's height
+ST_SPREAD = 0.012  # mV, innocent deviations of the ST segment per direction
 
 # Noise at the electrodes in mV: median of a log-normal level per record, and its spread.
-WANDER, MAINS, MUSCLE = 0.035, 0.006, 0.014
+WANDER, MAINS, MUSCLE = 0.025, 0.006, 0.010
 NOISE_SPREAD = 0.5
 
 # Share of each class among all records; the rest has several classes or none.
@@ -115,10 +115,10 @@ DIAGNOSES: dict[str, dict[str, tuple[Diagnosis, ...]]] = {
     "ptbxl": {
         "NORM": (),
         "MI": (
-            Diagnosis("ASMI", 0.40, effects.infarct("anterior")),
+            Diagnosis("ASMI", 0.45, effects.infarct("anterior")),
             Diagnosis("AMI", 0.15, effects.infarct("anterior")),
-            Diagnosis("IMI", 0.35, effects.infarct("inferior")),
-            Diagnosis("LMI", 0.10, effects.infarct("lateral")),
+            Diagnosis("IMI", 0.32, effects.infarct("inferior")),
+            Diagnosis("LMI", 0.08, effects.infarct("lateral")),
         ),
         "CD": (
             Diagnosis("CRBBB", 0.32, effects.right_bundle),

@@ -23,12 +23,12 @@ def infarct(territory: str) -> Effect:
     def apply(heart: Heart, s: float, rng: np.random.Generator) -> None:
         fresh = rng.uniform(0.55, 1.0)
         # Dead muscle is a window: the first forces point away from it and R is lost over it.
-        heart.vector[Wave.SEPTAL] = (1 - 0.8 * s) * heart.vector[Wave.SEPTAL] - 0.50 * s * towards
+        heart.vector[Wave.SEPTAL] = (1 - 0.8 * s) * heart.vector[Wave.SEPTAL] - 0.65 * s * towards
         heart.width[Wave.SEPTAL] *= 1 + 0.5 * s
         heart.at[Wave.SEPTAL] -= 0.004 * s
         heart.vector[Wave.APEX] -= 0.45 * s * max(0.0, float(heart.vector[Wave.APEX] @ towards)) * towards
-        heart.vector[ST] += 0.30 * s * fresh * towards
-        heart.vector[T] += (0.12 * fresh - 0.30 * (1 - fresh)) * s * towards
+        heart.vector[ST] += 0.45 * s * fresh * towards
+        heart.vector[T] += (0.25 * fresh - 0.15 * (1 - fresh)) * s * towards
 
     return apply
 
@@ -108,7 +108,7 @@ def right_hypertrophy(heart: Heart, s: float, rng: np.random.Generator) -> None:
 
 def fibrillation(heart: Heart, s: float, rng: np.random.Generator) -> None:
     heart.vector[P] = 0.0
-    heart.fibrillation = 0.015 + 0.045 * s
+    heart.fibrillation = 0.015 + 0.055 * s
     heart.irregularity = 0.13 + 0.12 * s
     heart.rate = rng.uniform(65.0, 125.0)
     heart.respiratory = 0.0
