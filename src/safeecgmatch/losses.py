@@ -243,7 +243,8 @@ ENERGY_EPS = 1e-5
 
 def masked_mean(rows: Tensor, mask: Tensor, average_over: str) -> Tensor:
     """Mean of the masked rows over the "batch" or over the "selected" rows themselves; 0 where there is none."""
-    return (rows * mask).sum() / (len(rows) if average_over == "batch" else mask.sum().clamp(min=1))
+    count = max(len(rows), 1) if average_over == "batch" else mask.sum().clamp(min=1)
+    return (rows * mask).sum() / count
 
 
 def align_to_uniform(p: Tensor, means: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from safeecgmatch.losses import accept_confident, cross_entropy, pseudo_label_loss, soft_cross_entropy
+from safeecgmatch.losses import accept_confident, cross_entropy, masked_mean, pseudo_label_loss, soft_cross_entropy
 from safeecgmatch.methods.base import Batch, Hyper, Losses, Method, Outputs, Prediction, Switches
 from safeecgmatch.models import ResNet1D
 from safeecgmatch.views import strong, weak
@@ -79,7 +79,7 @@ def step(
     return Step(
         labelled=cross_entropy(z_l + labelled_shift, y_l),
         consistency=pseudo_label_loss(z_s + shift, pseudo, accepted, "batch"),
-        distillation=(~accepted * soft_cross_entropy(z_s + shift, p)).mean(),
+        distillation=masked_mean(soft_cross_entropy(z_s + shift, p), ~accepted, "batch"),
         accepted=accepted,
         pseudo=pseudo,
         prior=hyper.prior_decay * prior + (1.0 - hyper.prior_decay) * p.mean(dim=0),

@@ -22,6 +22,7 @@ from safeecgmatch.losses import (
     align_to_uniform,
     cross_entropy,
     exponential_ramp,
+    masked_mean,
     one_vs_all_loss,
     one_vs_all_probabilities,
     soft_cross_entropy,
@@ -98,8 +99,8 @@ def step(
     terms = {
         "closed": cross_entropy(labelled.closed, y_l),
         "ova": one_vs_all_loss(labelled.ova, y_l),
-        "inlier": (inlier_mask * confident_mask * soft_cross_entropy(strongly.closed, aligned)).mean(),
-        "open": (open_mask * soft_cross_entropy(strongly.open, target)).mean(),
+        "inlier": masked_mean(soft_cross_entropy(strongly.closed, aligned), inlier_mask & confident_mask, "batch"),
+        "open": masked_mean(soft_cross_entropy(strongly.open, target), open_mask, "batch"),
     }
     return Step(terms, aligned, target, inlier_mask, confident_mask, open_mask, state)
 

@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
-from safeecgmatch.losses import adaptive_ood_threshold, cross_entropy, pseudo_label_loss
+from safeecgmatch.losses import adaptive_ood_threshold, cross_entropy, masked_mean, pseudo_label_loss
 from safeecgmatch.methods.base import Batch, Hyper, Losses, Method, Outputs, Prediction, Switches
 from safeecgmatch.models import ResNet1D, initialise_linear_
 from safeecgmatch.views import strong, weak
@@ -93,11 +93,9 @@ def step(z: Logits, y_l: Tensor, memory_scores: Tensor, x_w: Tensor, state: Stat
     plus = pseudo_label_loss(z.strong, pseudo, plus_mask, "batch")
     if hyper.plus_on_weak:
         plus = (plus + pseudo_label_loss(z.weak, pseudo, plus_mask, "batch")) / 2
-    all_ood = torch.full((len(z.memory),), ood, device=z.memory.device)
-    memory = pseudo_label_loss(z.memory, all_ood, memory_scores < hyper.threshold, "batch") if len(z.memory) else None
     terms = {
         "supervised": cross_entropy(z.labelled, y_l),
-        "memory": plus.new_zeros(()) if memory is None else memory,
+        "memory": masked_mean(-z.memory.log_softmax(dim=1)[:, ood], memory_scores < hyper.threshold, "batch"),
         "plus": plus,
         "known": pseudo_label_loss(z.strong[:, :ood], pseudo_known, known_mask, "batch"),
     }
