@@ -29,7 +29,7 @@ from safeecgmatch.data.readers import Unreadable, read_record
 from safeecgmatch.data.selection import DUPLICATE, UNREADABLE, Candidate, Drop, Selection
 from safeecgmatch.data.store import FORMAT, PAGE, REPORT, SIGNALS, TABLE, Entry, write_table
 from safeecgmatch.errors import UserError
-from safeecgmatch.files import atomic_path, write_json
+from safeecgmatch.files import atomic_path, sha256_of, write_json
 from safeecgmatch.progress import Progress
 
 BLOCK = 64  # records per job and per move
@@ -233,7 +233,7 @@ def filter_dataset(
             close_up(signals, kept, SECONDS * sampling_rate)
             entries = [_entry(candidates[position], outcomes[position].length) for position in kept]
             write_table(partial / TABLE, entries)
-            write_json(partial / FORMAT, form)
+            write_json(partial / FORMAT, form | {"signals_sha256": sha256_of(signals)})
             write_json(partial / REPORT, report)
             rows = np.load(signals, mmap_mode="r", allow_pickle=False)
             draw_page(
