@@ -75,6 +75,13 @@ def test_a_pickle_in_place_of_the_signals_is_never_loaded(folder: Path) -> None:
         SignalStore.open(folder)
 
 
+@pytest.mark.parametrize("content", [b"", b"text", b"\x93NUMPY\x01\x00"])
+def test_damaged_signals_are_named(folder: Path, content: bytes) -> None:
+    (folder / "signals.npy").write_bytes(content)
+    with pytest.raises(UserError, match=r"signals\.npy is damaged"):
+        SignalStore.open(folder)
+
+
 def test_a_damaged_table_is_named_with_its_line(folder: Path) -> None:
     text = (folder / "records.csv").read_text()
     (folder / "records.csv").write_text(text.replace("2,r2", "9,r2"))

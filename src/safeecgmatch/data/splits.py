@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -56,7 +57,7 @@ def load_split(folder: Path) -> Split:
     try:
         with np.load(folder / SPLIT, allow_pickle=False) as archive:
             arrays = {name: archive[name] for part in PARTS for name in (part, f"{part}_label")}
-    except (KeyError, ValueError, OSError) as error:
+    except (BadZipFile, EOFError, KeyError, OSError, TypeError, ValueError) as error:
         raise UserError(f"{folder / SPLIT} is damaged ({error}): run its split stage again.") from error
     return Split(seen=tuple(summary["seen"]), unseen=tuple(summary["unseen"]), summary=summary, **arrays)
 

@@ -86,7 +86,7 @@ class SignalStore:
         entries = read_table(folder / TABLE)
         try:
             signals = np.load(folder / SIGNALS, mmap_mode="r", allow_pickle=False)
-        except ValueError as error:
+        except (EOFError, ValueError) as error:
             raise UserError(f"{folder / SIGNALS} is damaged ({error}): run its filter stage again.") from error
         wanted = (len(entries), len(LEADS), form["samples"])
         if signals.dtype != np.int16 or signals.shape != wanted:
