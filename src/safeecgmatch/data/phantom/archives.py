@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from safeecgmatch.data.classes import LEADS, SINUS_RHYTHM
 from safeecgmatch.data.phantom.heart import INVALID
-from safeecgmatch.data.phantom.patients import Study, Subject
+from safeecgmatch.data.phantom.patients import Study, Subject, apportion
 from safeecgmatch.errors import UserError
 from safeecgmatch.files import atomic_path
 from safeecgmatch.progress import Progress
@@ -232,13 +232,12 @@ def _statement_row(code: str, description: str, kind: str, superclass: str, subc
 def _write_cinc21(tree: _Tree, study: Study, subjects: list[Subject], sampling_rate: int, progress: Progress) -> None:
     damages = damaged(subjects)
     counts = {source[0]: 0 for source in SOURCES}
-    shares = np.array([source[2] for source in SOURCES])
+    sources = apportion({source[0]: source[2] for source in SOURCES}, len(subjects))
+    study.papers(0).shuffle(sources)
     folders: dict[str, list[str]] = {}
-    for subject in subjects:
+    for subject, source in zip(subjects, sources, strict=True):
         papers = study.papers(subject.number)
-        source, prefix, _, rate, shortest, longest, spaced = SOURCES[
-            papers.choice(len(SOURCES), p=shares / shares.sum())
-        ]
+        _, prefix, _, rate, shortest, longest, spaced = next(entry for entry in SOURCES if entry[0] == source)
         damage = damages.get(subject.number)
         seconds = float(papers.integers(shortest, longest + 1))
         signal = _damage_samples(study.signal(subject, rate, seconds), damage)

@@ -52,7 +52,7 @@ class Study:
     def roster(self, records: int) -> list[Subject]:
         """All records in archive order; class counts differ by less than one record from their shares."""
         rng = self._generator(_ROSTER)
-        kinds = _apportion(SHARES[self.dataset], records)
+        kinds = apportion(SHARES[self.dataset], records)
         rng.shuffle(kinds)
         latest: dict[str, int] = {}
         subjects = []
@@ -90,7 +90,7 @@ class Study:
         return twelve_leads(eight_leads(moving, anatomy.matrix, electrodes))
 
 
-def _apportion(shares: dict[str, float], records: int) -> list[str]:
+def apportion(shares: dict[str, float], records: int) -> list[str]:
     """Each name in its share of `records`, by largest remainder."""
     exact = {name: share / sum(shares.values()) * records for name, share in shares.items()}
     counts = {name: int(value) for name, value in exact.items()}
