@@ -186,6 +186,7 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "dvc.yaml").write_text(TOY)
     (tmp_path / "cell.py").write_text(CELL)
     (tmp_path / "params.yaml").write_text("bad: 30-2\n")
+    (tmp_path / ".gitignore").write_text("/runs/\n")
     subprocess.run(["git", "init", "-q"], check=True)
     subprocess.run([sys.executable, "-m", "dvc", "init", "-q"], check=True)
     subprocess.run([sys.executable, "-m", "dvc", "config", "core.analytics", "false"], check=True)

@@ -45,10 +45,10 @@ mlflow_app = typer.Typer(
       safeecgmatch mlflow backfill
     """,
 )
-app.add_typer(mlflow_app, name="mlflow")
+app.add_typer(mlflow_app, name="mlflow", short_help="Look at the runs in MLflow, or complete it.")
 
 
-@app.command()
+@app.command(short_help="Install a profile as params.yaml.")
 def profile(
     name: str | None = typer.Argument(None, help="The profile to install; without it, all profiles are listed."),
     force: bool = typer.Option(False, "--force", help="Overwrite params.yaml even if it was edited."),
@@ -86,10 +86,10 @@ def profile(
     print(f"params.yaml is now the profile {name}.")
 
 
-@app.command()
+@app.command(short_help="Run the study, several cells at a time.")
 def run(
     targets: list[str] | None = typer.Argument(
-        None, metavar="[TARGET]...", help="Stages, cells or patterns of them; without any, the whole study."
+        None, metavar="TARGET", help="Stages, cells or patterns of them; without any, the whole study."
     ),
     jobs: int = typer.Option(0, "--jobs", "-j", min=0, help="Cells at a time; 0 takes the cores / train.threads."),
 ) -> None:
@@ -128,7 +128,7 @@ def run(
     print("Everything that was asked for is up to date.")
 
 
-@app.command()
+@app.command(short_help="List the training cells and their state.")
 def cells() -> None:
     """List the training cells that params.yaml asks for, with their state: done, checkpointed or missing.
 
@@ -150,7 +150,7 @@ def cells() -> None:
         print(f"{state:13}{cell.path:44}{cell.stage}")
 
 
-@app.command()
+@app.command(short_help="List what each protocol does.")
 def protocol(method: str | None = typer.Argument(None, help="A method, or 'data'; without it, all of them.")) -> None:
     """List where the paper's text and the published code differ, and what each protocol does about it.
 
@@ -174,11 +174,15 @@ def protocol(method: str | None = typer.Argument(None, help="A method, or 'data'
             values = [f"{side}: {entry[side]}" if side in entry else f"{side}: -" for side in ("paper", "release")]
             star = " " if entry.get("paper") == entry.get("release") else "*"
             print(f" {star} {name:28} {values[0]:24} {values[1]}")
-            print(textwrap.fill(entry["why"], width, initial_indent=" " * 7, subsequent_indent=" " * 7))
+            print(
+                textwrap.fill(
+                    entry["why"], width, initial_indent=" " * 7, subsequent_indent=" " * 7, break_on_hyphens=False
+                )
+            )
         print()
 
 
-@mlflow_app.command()
+@mlflow_app.command(short_help="Start the MLflow UI on the right store.")
 def ui(port: int = typer.Option(5000, "--port", "-p", help="The port on 127.0.0.1.")) -> None:
     """Start the MLflow UI on this project's store, for this machine alone (127.0.0.1), and print where to look.
 
@@ -206,7 +210,7 @@ def ui(port: int = typer.Option(5000, "--port", "-p", help="The port on 127.0.0.
             process.wait()
 
 
-@mlflow_app.command()
+@mlflow_app.command(short_help="Upload what MLflow lacks.")
 def backfill() -> None:
     """Upload to MLflow whatever it lacks of the finished cells below runs/ and tracking/.
 

@@ -13,9 +13,13 @@ server that hangs or dies hangs or dies there. This package is the only one that
 
 from __future__ import annotations
 
-from safeecgmatch.tracking.address import ensure_store, tracking_uri
+import os
+
+from safeecgmatch.tracking.address import QUIET, ensure_store, tracking_uri
 from safeecgmatch.tracking.logger import Logger, RunResult, shared_recorder, start, warm_up
 from safeecgmatch.tracking.record import RECORD_FILE, run_record
+
+os.environ.update(QUIET)  # before anything imports mlflow
 
 __all__ = [
     "RECORD_FILE",

@@ -16,6 +16,7 @@ from safeecgmatch.files import atomic_path, project_root, write_text
 
 DATABASE = "mlflow.db"
 ARTIFACTS = "mlartifacts"
+QUIET = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"}  # no network but the store's own
 SECONDS_TO_WAIT_FOR_LOCK = 300.0
 SQLITE = "sqlite:///"
 # Opening a store through the client creates the tables, migrates them and adds the default experiment.
@@ -46,17 +47,10 @@ def artifact_location(uri: str, experiment: str) -> str | None:
     return ((database.parent if database else project_root()) / ARTIFACTS / experiment).as_uri()
 
 
-def quiet_environment() -> dict[str, str]:
-    """The environment for processes that import mlflow: no telemetry, no call to any network but the store's.
-
-    They import this very package, also where a queued experiment runs the code of its own workspace.
-    """
+def child_environment() -> dict[str, str]:
+    """For processes of ours: they import this very package, also in the workspace of a queued experiment."""
     search = [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")]
-    return os.environ | {
-        "MLFLOW_DISABLE_TELEMETRY": "true",
-        "DO_NOT_TRACK": "true",
-        "PYTHONPATH": os.pathsep.join(filter(None, search)),
-    }
+    return os.environ | QUIET | {"PYTHONPATH": os.pathsep.join(filter(None, search))}
 
 
 @contextmanager
@@ -98,7 +92,7 @@ def ensure_store() -> None:
 
 def _python(arguments: list[str], database: Path) -> None:
     done = subprocess.run(
-        [sys.executable, *arguments], env=quiet_environment(), capture_output=True, text=True, check=False
+        [sys.executable, *arguments], env=child_environment(), capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
         reason = (done.stderr.strip().splitlines() or ["no message"])[-1]

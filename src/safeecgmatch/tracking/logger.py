@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from safeecgmatch.errors import UserError
 from safeecgmatch.files import digest_of
-from safeecgmatch.tracking.address import quiet_environment
+from safeecgmatch.tracking.address import child_environment
 from safeecgmatch.tracking.record import Json, milliseconds, now, numbers
 
 SECONDS_FOR_THE_SERVER = 10.0  # in total over a cell
@@ -131,7 +131,7 @@ def _own_recorder(errors: IO[bytes]) -> Line:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=errors,
-        env=quiet_environment() | IMPATIENCE,
+        env=child_environment() | IMPATIENCE,
     )
     assert process.stdin is not None and process.stdout is not None
 
@@ -164,7 +164,7 @@ def shared_recorder() -> Iterator[dict[str, str]]:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=errors,
-            env=quiet_environment() | IMPATIENCE,
+            env=child_environment() | IMPATIENCE,
             start_new_session=True,
         )
         assert process.stdout is not None

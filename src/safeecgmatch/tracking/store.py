@@ -15,10 +15,9 @@ from mlflow.entities import Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 
 from safeecgmatch.calibration.metrics import reported_branch
-from safeecgmatch.files import read_json
 from safeecgmatch.tracking.address import artifact_location, tracking_uri
 from safeecgmatch.tracking.diagram import draw_reliability
-from safeecgmatch.tracking.record import RECORD_FILE, Json, flat, milliseconds, numbers, tags
+from safeecgmatch.tracking.record import Json, flat, milliseconds, numbers, tags
 
 PARAMS_PER_CALL, METRICS_PER_CALL = 100, 1000  # MLflow's limits
 SUPERSEDED = "superseded"
@@ -166,11 +165,3 @@ def history(record: Mapping[str, Any], folder: Path) -> Iterator[Json]:
 def without(entry: Json, present: set[tuple[str, int]]) -> Json:
     missing = {name: value for name, value in entry["metrics"].items() if (name, entry["step"]) not in present}
     return entry | {"metrics": missing}
-
-
-def backfill(root: Path) -> Iterator[tuple[str, bool]]:
-    """Every cell with a record under `root`, and whether it had to be uploaded."""
-    store = Store()
-    for file in sorted((root / "tracking").rglob(RECORD_FILE)):
-        record = read_json(file)
-        yield record["path"], store.complete_from_disk(record, root / "runs" / record["path"])

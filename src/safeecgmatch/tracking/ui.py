@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from safeecgmatch.config import PROPOSED, Params
 from safeecgmatch.errors import UserError
-from safeecgmatch.tracking.address import ARTIFACTS, ensure_store, is_remote, quiet_environment, tracking_uri
+from safeecgmatch.tracking.address import ARTIFACTS, child_environment, ensure_store, is_remote, tracking_uri
 from safeecgmatch.tracking.record import experiment_name
 from safeecgmatch.tracking.store import SUPERSEDED, Store
 
@@ -67,7 +67,7 @@ def ui(port: int) -> Iterator[tuple[str, subprocess.Popen[bytes] | None]]:
     command = ["server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1", "--backend-store-uri", uri]
     process = subprocess.Popen(
         [sys.executable, "-m", "mlflow", *command, "--artifacts-destination", ARTIFACTS],
-        env=quiet_environment(),
+        env=child_environment(),
         stdout=subprocess.DEVNULL,
         start_new_session=True,
     )

@@ -1,0 +1,182 @@
+"""The command line: profiles, listings, help texts, and mistakes answered by one sentence."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from safeecgmatch.cli import app
+from safeecgmatch.config import cells, load_params, read_protocols
+from safeecgmatch.errors import UserError
+from tests.conftest import ROOT
+
+COMMANDS = [
+    [],
+    ["profile"],
+    ["run"],
+    ["cells"],
+    ["protocol"],
+    ["mlflow"],
+    ["mlflow", "ui"],
+    ["mlflow", "backfill"],
+]
+
+
+def invoke(*arguments: str) -> str:
+    result = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with params.yaml and two profiles, as the current folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DVC_ROOT", raising=False)
+    (tmp_path / "profiles").mkdir()
+    demo = (ROOT / "params.yaml").read_text()
+    (tmp_path / "params.yaml").write_text(demo)
+    (tmp_path / "profiles" / "demo.yaml").write_text(demo)
+    (tmp_path / "profiles" / "cpu.yaml").write_text(demo.replace("profile: demo", "profile: cpu"))
+    return tmp_path
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_help_is_sentences_with_examples(command: list[str]) -> None:
+    text = invoke(*command, "--help")
+    description = text.partition("Examples:")[0].split("\n\n", 1)[1].strip()
+    assert "Examples:" in text
+    assert description[0].isupper() and description.endswith(".")
+    assert "..." not in text.partition("Commands:")[2], "a short help text is cut off"
+
+
+def test_profile_lists_and_installs(project: Path) -> None:
+    assert invoke("profile").splitlines() == ["cpu", "demo  (installed)"]
+    invoke("profile", "cpu")
+    assert load_params(project / "params.yaml").profile == "cpu"
+    assert invoke("profile").splitlines() == ["cpu  (installed)", "demo"]
+
+
+def test_profile_refuses_an_unknown_name(project: Path) -> None:
+    with pytest.raises(UserError, match="no profile 'huge'; those that exist are cpu, demo"):
+        invoke("profile", "huge")
+
+
+def test_profile_keeps_an_edited_file_unless_forced(project: Path) -> None:
+    params = project / "params.yaml"
+    edited = params.read_text().replace("protocol: paper", "protocol: release", 1)
+    params.write_text(edited)
+    with pytest.raises(UserError, match="--force"):
+        invoke("profile", "cpu")
+    assert params.read_text() == edited
+    assert "it was edited" in invoke("profile")
+    invoke("profile", "cpu", "--force")
+    assert load_params(params).profile == "cpu"
+
+
+def test_comments_are_no_edit(project: Path) -> None:
+    params = project / "params.yaml"
+    params.write_text("# a remark\n" + params.read_text())
+    invoke("profile", "cpu")
+    assert load_params(params).profile == "cpu"
+
+
+def test_a_broken_profile_is_not_installed(project: Path) -> None:
+    (project / "profiles" / "cpu.yaml").write_text("profile: cpu\n")
+    before = (project / "params.yaml").read_text()
+    with pytest.raises(UserError, match=r"cpu\.yaml"):
+        invoke("profile", "cpu")
+    assert (project / "params.yaml").read_text() == before
+
+
+def test_cells_show_their_state(project: Path) -> None:
+    first, second, third = [cell.path for cell in cells(load_params())][:3]
+    (project / "runs" / first).mkdir(parents=True)
+    record = project / "tracking" / first / "run.json"
+    record.parent.mkdir(parents=True)
+    record.write_text("{}")
+    checkpoint = project / "scratch" / second / "checkpoint.pt"
+    checkpoint.parent.mkdir(parents=True)
+    checkpoint.write_text("")
+    lines = [line.split() for line in invoke("cells").splitlines()]
+    assert [line[:2] for line in lines[:3]] == [["done", first], ["checkpointed", second], ["missing", third]]
+    assert len(lines) == len(cells(load_params()))
+
+
+def test_protocol_lists_every_switch_with_its_source() -> None:
+    text = " ".join(invoke("protocol").split())
+    for section, switches in read_protocols().items():
+        assert section in text
+        for name, entry in switches.items():
+            assert name in text and " ".join(entry["why"].split()) in text
+    assert invoke("protocol", "fixmatch").startswith("fixmatch\n")
+    with pytest.raises(UserError, match="no section 'resnet'"):
+        invoke("protocol", "resnet")
+
+
+def test_a_mistake_is_one_sentence_and_status_1(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "safeecgmatch.cli", "run"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1 and done.stdout == ""
+    assert done.stderr.startswith("Error: params.yaml does not exist") and done.stderr.count("\n") == 1
+
+
+def test_the_command_line_starts_without_heavy_imports() -> None:
+    code = (
+        "import sys, safeecgmatch.cli; print(sorted({'torch', 'mlflow', 'dvc', 'pandas', 'numpy'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+@pytest.mark.slow
+def test_the_ui_shows_the_store_and_links_to_comparisons(
+    tmp_path: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import socket
+    import urllib.request
+
+    from safeecgmatch import tracking
+    from safeecgmatch.tracking.store import Store
+    from tests.test_tracking import log_cell
+
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    tracking.ensure_store()
+    params = yaml.safe_load((project / "params.yaml").read_text())
+    setting = f"{params['grid']['ood_levels'][-1]}/{params['grid']['seeds'][0]}"
+    for method in ("supervised", "fixmatch"):
+        assert log_cell(f"{params['grid']['datasets'][0]}/{method}/{setting}").logged
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "safeecgmatch.cli", "mlflow", "ui", "--port", str(port)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONUNBUFFERED": "1"},
+    )
+    try:
+        assert process.stdout is not None
+        lines = []
+        deadline = time.monotonic() + 300
+        while "Press Ctrl-C to end it.\n" not in lines:
+            assert time.monotonic() < deadline
+            lines.append(process.stdout.readline())
+            assert lines[-1], "the UI ended early"
+        text = "".join(lines)
+        assert f"MLflow UI: http://127.0.0.1:{port}" in text and "2 methods on ptbxl" in text
+        assert "0 values of lambda_sum" in text and "no finished run yet" in text
+        for run in Store().runs("safeecgmatch-demo-paper", ""):
+            assert run.info.run_id in text
+        page = f"http://127.0.0.1:{port}/get-artifact?run_uuid={run.info.run_id}&path=reliability.png"
+        with urllib.request.urlopen(page, timeout=60) as answer:
+            assert answer.read(8) == b"\x89PNG\r\n\x1a\n"
+    finally:
+        process.send_signal(2)
+        process.wait()
