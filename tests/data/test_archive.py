@@ -6,10 +6,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from safeecgmatch.data import archive
 from safeecgmatch.data.archive import Request, archive_root, check_archive, dataset_folder, obtain, read_manifest
 from safeecgmatch.errors import UserError
 from tests.data.http_server import serving
@@ -93,8 +95,9 @@ def test_real_folder_at_the_place_of_the_link(raw: Path, manifest: Path, tmp_pat
     assert not (raw / "ptbxl").is_symlink() and len(read_manifest(manifest)) == len(AT_100_HZ)
 
 
-def test_path_that_is_the_link_itself_makes_no_loop(raw: Path, manifest: Path, tmp_path: Path) -> None:
-    mirror = write_tree(tmp_path / "mirror", PTBXL)
+@pytest.mark.parametrize("place", ["mirror", "raw/ptbxl.mirror"])
+def test_path_that_is_the_link_itself_makes_no_loop(raw: Path, manifest: Path, tmp_path: Path, place: str) -> None:
+    mirror = write_tree(tmp_path / place, PTBXL)
     obtain(request("path", mirror), manifest)
     obtain(request("path", dataset_folder("ptbxl")), manifest)
     assert dataset_folder("ptbxl").resolve() == mirror.resolve()
@@ -142,6 +145,17 @@ def test_real_generator_gives_a_verified_archive(raw: Path, tmp_path: Path, data
     check_archive(tmp_path / f"{dataset}.csv", dataset_folder(dataset))
 
 
+def test_only_one_process_at_a_time_works_on_a_dataset(raw: Path, manifest: Path, tmp_path: Path) -> None:
+    mirror = write_tree(tmp_path / "mirror", PTBXL)
+    with ThreadPoolExecutor(1) as pool:
+        with archive.exclusive("ptbxl"):
+            other = pool.submit(obtain, request("path", mirror), manifest)
+            with pytest.raises(TimeoutError):
+                other.result(timeout=0.3)
+            assert not manifest.exists()
+        assert len(other.result(timeout=60)) == len(AT_100_HZ)
+
+
 def test_check_names_the_first_fault_and_the_command(raw: Path, manifest: Path, tmp_path: Path) -> None:
     mirror = write_tree(tmp_path / "mirror", PTBXL)
     obtain(request("path", mirror), manifest)
@@ -167,7 +181,8 @@ def test_mirror_of_real_records(
     """A mirror used in place and the same mirror fetched over HTTP give the same manifest."""
     mirror, manifest = tmp_path / "mirror", tmp_path / f"{dataset}.csv"
     script = material / "data" / "make_mirror.py"
-    subprocess.run([sys.executable, str(script), dataset, str(mirror), "--limit", "30"], check=True)
+    rate = ["--rate", "100"] if dataset == "ptbxl" else []
+    subprocess.run([sys.executable, str(script), dataset, str(mirror), "--limit", "30", *rate], check=True)
     entries = obtain(request("path", mirror, dataset), manifest)
     records = 30 if dataset == "ptbxl" else 130  # the Challenge mirror always holds 100 original samples
     assert sum(entry.file.endswith(".hea") for entry in entries) == records

@@ -21,6 +21,22 @@ def test_crafted_zip_is_refused(raw: Path, manifest: Path, tmp_path: Path, name:
     assert not dataset_folder("ptbxl").exists()
 
 
+def test_name_with_a_nul_byte_is_refused(raw: Path, manifest: Path, tmp_path: Path) -> None:
+    path = write_zip(tmp_path / "ptb.zip", {**PTBXL, "records100/a.hea#.sh": b"evil"})
+    path.write_bytes(path.read_bytes().replace(b"a.hea#.sh", b"a.hea\0.sh"))
+    with pytest.raises(UserError, match=r"ptb\.zip names the file 'records100/a\.hea\\x00\.sh'"):
+        obtain(request("path", path), manifest)
+
+
+def test_damaged_copy_is_unpacked_again(raw: Path, manifest: Path, tmp_path: Path) -> None:
+    path = write_zip(tmp_path / "ptb.zip", PTBXL)
+    obtain(request("path", path), manifest)
+    first = manifest.read_bytes()
+    (dataset_folder("ptbxl") / SIGNAL).write_bytes(b"\x09" * 24_000)
+    obtain(request("path", path), manifest)
+    assert (dataset_folder("ptbxl") / SIGNAL).read_bytes() == PTBXL[SIGNAL] and manifest.read_bytes() == first
+
+
 def test_zip_with_a_link_is_refused(raw: Path, manifest: Path, tmp_path: Path) -> None:
     path = write_zip(tmp_path / "ptb.zip", PTBXL)
     member = zipfile.ZipInfo("records100/link.hea")
