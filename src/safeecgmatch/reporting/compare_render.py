@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import Any
 
 from safeecgmatch.reporting.compare import RULE, SYMBOLS, ColumnComparison, Comparison, Gain, Rank
 from safeecgmatch.reporting.names import dataset_name, metric_name
@@ -13,6 +14,7 @@ from safeecgmatch.reporting.render import MISSING, markdown_table, number, rende
 
 TITLES = {"benchmark": "Table 3", "ablation": "Table 2 (ablation)", "sensitivity": "Table 4 (sensitivity)"}
 LEGEND = "Verdict: = consistent, ≠ different, ? undecided, – not compared."
+METRICS_SIDE_BY_SIDE = 2  # more would be too small in print
 TEX_SYMBOLS = {"consistent": "$=$", "different": r"$\neq$", "undecided": "?"}
 
 
@@ -88,11 +90,10 @@ def comparison_tex(columns: list[ColumnComparison], source: str) -> str:
     prepared = [
         {
             "title": tex(panel.title),
-            "metrics": [metric_name(column.metric) for column in panel.columns],
             "notes": [tex(note) for note in panel_notes(panel)],
-            "lines": [
-                (tex(line[0].label), [text for cell in line for text in cell_texts(cell, "tex")])
-                for line in panel.lines
+            "parts": [
+                _tex_part(Panel(panel.title, panel.columns[start : start + METRICS_SIDE_BY_SIDE]))
+                for start in range(0, len(panel.columns), METRICS_SIDE_BY_SIDE)
             ],
         }
         for panel in panels(columns)
@@ -100,6 +101,15 @@ def comparison_tex(columns: list[ColumnComparison], source: str) -> str:
     rule = tex(RULE.replace("`", ""))
     legend = tex(LEGEND).replace("≠", r"$\neq$")
     return render("paper_vs_ours.tex.j2", panels=prepared, rule=rule, legend=legend, source=tex(source))
+
+
+def _tex_part(panel: Panel) -> dict[str, Any]:
+    return {
+        "metrics": [metric_name(column.metric) for column in panel.columns],
+        "lines": [
+            (tex(line[0].label), [text for cell in line for text in cell_texts(cell, "tex")]) for line in panel.lines
+        ],
+    }
 
 
 def verdict_counts(columns: list[ColumnComparison]) -> str:

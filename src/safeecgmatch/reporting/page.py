@@ -41,16 +41,17 @@ TITLES = {
     "table2_ablation": "Table 2: ablation",
     "table3_benchmark": "Table 3: full benchmark",
     "table4_sensitivity": "Table 4: sensitivity to lambda_sum",
-    "table5_further_metrics": "Further metrics and open-set detection",
-    "table6_posthoc": "After post-hoc temperature scaling",
-    "table7_branches": "Branch by branch",
+    "table5_further_metrics": "Further metrics",
+    "table6_open_set": "Detection of unseen classes",
+    "table7_posthoc": "After post-hoc temperature scaling",
+    "table8_branches": "Branch by branch",
 }
 
 
 def read_csv(path: Path) -> pd.DataFrame:
     if not path.is_file():
         raise UserError(f"{path} does not exist; run `dvc repro evaluate` first.")
-    return pd.read_csv(path, float_precision="round_trip")  # the default may be off in the last bit
+    return pd.read_csv(path)
 
 
 def bibliography() -> list[dict[str, str]]:
@@ -59,7 +60,7 @@ def bibliography() -> list[dict[str, str]]:
     for key, body in re.findall(r"@\w+\{([^,]+),\n(.*?)\n\}", BIBLIOGRAPHY.read_text(encoding="utf-8"), re.DOTALL):
         fields = dict(re.findall(r"^\s*(\w+)=\{(.*)\},?$", body, re.MULTILINE))
         venue = fields.get("booktitle") or fields["journal"]
-        author = fields["author"].replace(" and others", " et al.").replace(" and ", "; ")
+        author = fields["author"].replace(" and others", " et al").replace(" and ", "; ")
         entries.append({"key": key, "author": author, "title": fields["title"], "venue": venue, "year": fields["year"]})
     return entries
 

@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from safeecgmatch.config import Cell, Params
+from safeecgmatch.reporting.evaluate import Evaluation, evaluate
+from tests.reporting.synthetic import make_params, write_study
+
+
+@dataclass(frozen=True)
+class Study:
+    params: Params
+    root: Path
+    cells: list[Cell]
+    evaluation: Evaluation
+
+
+@pytest.fixture(scope="package")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    """All 108 cells of a demo-sized study, evaluated."""
+    root = tmp_path_factory.mktemp("study")
+    params = make_params()
+    cells = write_study(params, root, records=60)
+    return Study(params, root, cells, evaluate(params, root / "runs", root / "tracking"))

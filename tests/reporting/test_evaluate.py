@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from safeecgmatch.calibration.metrics import METRICS, final_metrics
+from safeecgmatch.calibration.temperature import fit_temperature
+from safeecgmatch.config import Cell, cells
+from safeecgmatch.errors import UserError
+from safeecgmatch.reporting.evaluate import METRIC_COLUMNS, evaluate, write_evaluation
+from tests.reporting.conftest import Study
+from tests.reporting.synthetic import make_params, write_cell, write_study
+
+SMALL = {
+    "grid": {"datasets": ["ptbxl"], "methods": ["supervised", "safestudent"], "ood_levels": [60], "seeds": [1, 2]},
+    "ablation": {"datasets": []},
+    "sensitivity": {"datasets": []},
+}
+
+
+def numbers_in(content: object) -> int:
+    return sum(map(numbers_in, content.values())) if isinstance(content, dict) else 1
+
+
+def test_one_row_per_cell_branch_scaling_and_metric(study: Study) -> None:
+    frame = study.evaluation.metrics
+    assert list(frame.columns) == METRIC_COLUMNS
+    assert not frame.duplicated(["cell", "branch", "scaling", "metric"]).any()
+    assert set(frame["cell"]) == {cell.path for cell in study.cells}
+    by_branch = frame[frame["cell"] == "ptbxl/safeecgmatch/60/1"].groupby(["branch", "scaling"])["metric"].apply(set)
+    assert set(by_branch.index) == {(b, s) for b in ("time", "freq", "fused") for s in ("none", "posthoc")}
+    assert by_branch["fused", "none"] == set(METRICS)
+    assert by_branch["fused", "posthoc"] == {*METRICS, "temperature"}
+
+
+def test_rows_equal_final_metrics_of_the_stored_predictions(study: Study) -> None:
+    frame = study.evaluation.metrics
+    for path in ("ptbxl/fixmatch/30/2", "cinc21/safeecgmatch-no_cal/60/1"):
+        with np.load(study.root / "runs" / path / "predictions.npz") as stored:
+            predictions = dict(stored)
+        rows = frame[(frame["cell"] == path) & frame["reported"]]
+        plain = rows[rows["scaling"] == "none"].set_index("metric")["value"]
+        assert plain.to_dict() == final_metrics(predictions)
+        branch = str(predictions["branch"])
+        validation = predictions[f"validation.log_probs.{branch}"]
+        temperature = fit_temperature(validation, predictions["validation.label"])
+        scaled = rows[rows["scaling"] == "posthoc"].set_index("metric")["value"].to_dict()
+        assert scaled == {**final_metrics(predictions, branch, temperature), "temperature": temperature}
+        assert scaled["acc"] == plain["acc"]
+
+
+def test_weights_and_variants_come_from_the_runs_own_config(study: Study) -> None:
+    frame = study.evaluation.metrics.drop_duplicates("cell").set_index("cell")
+    assert frame.loc["ptbxl/safeecgmatch-lambda_3.0/60/1", ["variant", "lambda_sum"]].tolist() == ["full", 3.0]
+    assert frame.loc["cinc21/safeecgmatch-no_cal/60/2", ["variant", "lambda_sum"]].tolist() == ["no_cal", 1.0]
+    assert pd.isna(frame.loc["ptbxl/fixmatch/30/1", "lambda_sum"])
+
+
+def test_headline_has_at_most_16_numbers_and_files_round_trip(study: Study, tmp_path: Path) -> None:
+    assert 0 < numbers_in(study.evaluation.headline) <= 16
+    write_evaluation(study.evaluation, tmp_path / "report")
+    assert json.loads((tmp_path / "report" / "headline.json").read_text()) == study.evaluation.headline
+    back = pd.read_csv(tmp_path / "report" / "metrics.csv")
+    assert back["value"].tolist() == study.evaluation.metrics["value"].tolist()
+    assert {path.name for path in (tmp_path / "report" / "plots").iterdir()} == {
+        "accuracy_ece.csv", "training.csv", "reliability.csv", "ood_scores.csv",
+    }  # fmt: skip
+    accuracy = study.evaluation.plots["accuracy_ece"]
+    assert len(accuracy) == 48 and not accuracy.isna().any(axis=None)
+
+
+def test_pooled_plots_add_up(study: Study) -> None:
+    pooled = study.evaluation.plots["reliability"].groupby(["dataset", "method", "ood"])["count"].sum()
+    assert set(pooled) == {2 * 60} and len(pooled) == 48
+    scores = study.evaluation.plots["ood_scores"].groupby(["dataset", "method", "ood"])[["seen", "unseen"]].sum()
+    assert set(scores.sum(axis=1)) == {2 * 60}
+
+
+def test_missing_cell_is_a_missing_row(tmp_path: Path) -> None:
+    params = make_params(**SMALL)
+    write_study(params, tmp_path, records=30)
+    shutil.rmtree(tmp_path / "runs" / "ptbxl" / "supervised" / "60" / "2")
+    (tmp_path / "tracking" / "ptbxl" / "supervised" / "60" / "1" / "run.json").unlink()
+    write_cell(Cell("ptbxl", "fixmatch", 60, 1), params, tmp_path)  # on disk, but not asked for
+    result = evaluate(params, tmp_path / "runs", tmp_path / "tracking")
+    assert "ptbxl/supervised/60/2" not in set(result.metrics["cell"])
+    assert "fixmatch" not in set(result.metrics["method"])
+    runs = result.runs.set_index("cell")
+    assert runs.loc["ptbxl/supervised/60/2", "state"] == "missing"
+    assert pd.isna(runs.loc["ptbxl/supervised/60/1", "run_id"])
+    assert runs.loc["ptbxl/safestudent/60/1", ["run_id", "wall_seconds"]].tolist() == ["run1", 12.5]
+    assert result.headline["cells"] == {"asked": len(cells(params)), "done": len(cells(params)) - 1}
+
+
+@pytest.mark.parametrize(("protocol", "counted"), [("release", False), ("paper", True)])
+def test_flagged_seed_counts_as_missing_under_release_only(tmp_path: Path, protocol: str, counted: bool) -> None:
+    params = make_params(protocol=protocol, **SMALL)
+    for cell in cells(params):
+        write_cell(cell, params, tmp_path, 30, no_competitor=cell.method == "safestudent" and cell.seed == 2)
+    frame = evaluate(params, tmp_path / "runs", tmp_path / "tracking").metrics
+    assert frame.groupby("cell")["counted"].all()["ptbxl/safestudent/60/2"] == counted
+    assert frame.groupby("cell")["counted"].all()["ptbxl/safestudent/60/1"]
+
+
+def one_cell(tmp_path: Path) -> tuple[Path, Path, object]:
+    params = make_params(**SMALL)
+    write_study(params, tmp_path, records=30)
+    return tmp_path / "runs", tmp_path / "runs" / "ptbxl" / "safestudent" / "60" / "1", params
+
+
+@pytest.mark.parametrize("damage", ["missing file", "truncated", "nan", "other protocol", "other seed"])
+def test_damaged_or_foreign_cell_is_one_sentence(tmp_path: Path, damage: str) -> None:
+    runs, folder, params = one_cell(tmp_path)
+    predictions = folder / "predictions.npz"
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    if damage == "missing file":
+        predictions.unlink()
+    elif damage == "truncated":
+        predictions.write_bytes(predictions.read_bytes()[:1000])
+    elif damage == "nan":
+        arrays = dict(np.load(predictions))
+        arrays["test.log_probs.main"][0, 0] = np.nan
+        np.savez(predictions, **arrays)
+    elif damage == "other protocol":
+        config["protocol"] = "release"
+    else:
+        config["cell"]["seed"] = 9
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    with pytest.raises(UserError, match=r"safestudent/60/1.*dvc repro train@ptbxl-safestudent-60-1"):
+        evaluate(params, runs, tmp_path / "tracking")  # type: ignore[arg-type]
+
+
+def test_nothing_trained_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="dvc repro"):
+        evaluate(make_params(**SMALL), tmp_path / "runs", tmp_path / "tracking")

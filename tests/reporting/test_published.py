@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from safeecgmatch.reporting.names import higher_is_better, method_name
+from safeecgmatch.reporting.published import published, published_cells
+from safeecgmatch.reporting.statistics import welch_p
+
+BENCHMARK = published("benchmark")
+SETTINGS = [(dataset, ood, metric) for dataset in ("ptbxl", "cinc21") for ood in (30, 60)
+            for metric in ("acc", "ece", "ace", "sce")]  # fmt: skip
+
+
+def column(table: dict, dataset: str, ood: int, metric: str) -> dict[str, float]:
+    return {row: cell.mean for (d, row, o, m), cell in table.items() if (d, o, m) == (dataset, ood, metric)}
+
+
+def test_every_table_is_complete() -> None:
+    # A merged Supervised cell stands for both levels, so Table 3 has 12 methods x 2 levels x 2 datasets x 4 metrics.
+    assert Counter(cell.table for cell in published_cells()) == {
+        "summary": 6 * 2 * 2 * 2,
+        "ablation": 3 * 2 * 2,
+        "benchmark": 12 * 2 * 2 * 4,
+        "sensitivity": 3 * 4,
+    }
+    assert all(0 < cell.std < cell.mean < 1 for cell in published_cells())
+
+
+def test_table_1_repeats_table_3() -> None:
+    for key, cell in published("summary").items():
+        assert (cell.mean, cell.std) == (BENCHMARK[key].mean, BENCHMARK[key].std)
+
+
+def test_table_4_repeats_table_3_at_weight_one() -> None:
+    for (dataset, row, ood, metric), cell in published("sensitivity").items():
+        if row == "1":
+            same = BENCHMARK[dataset, "safeecgmatch", ood, metric]
+            assert (cell.mean, cell.std) == (same.mean, same.std)
+
+
+def test_table_2_repeats_other_rows_of_table_3_with_the_population_std() -> None:
+    rows = {"full": "safeecgmatch", "no_freq_cal": "calimatch", "no_cal": "openmatch"}
+    for (dataset, row, ood, metric), cell in published("ablation").items():
+        same = BENCHMARK[dataset, rows[row], ood, metric]
+        assert cell.mean == same.mean
+        assert cell.std == pytest.approx(same.std * (2 / 3) ** 0.5, abs=0.001)
+        assert cell.summary.std == pytest.approx(same.std, abs=0.0015)
+
+
+@pytest.mark.parametrize(("dataset", "ood", "metric"), SETTINGS)
+def test_marks_of_table_3(dataset: str, ood: int, metric: str) -> None:
+    values = column(BENCHMARK, dataset, ood, metric)
+    ranked = sorted(set(values.values()), reverse=higher_is_better(metric))
+    marks = {row: BENCHMARK[dataset, row, ood, metric].mark for row in values}
+    assert {row for row, mark in marks.items() if mark == "bold"} == {r for r, v in values.items() if v == ranked[0]}
+    second = {row for row, mark in marks.items() if mark == "underline"}
+    if (dataset, ood, metric) in (("cinc21", 60, "ace"), ("cinc21", 60, "sce")):
+        assert second == {"calimatch"} and values["complematch"] <= values["calimatch"]  # the paper's slips
+    else:
+        assert second == {row for row, value in values.items() if value == ranked[1]}
+
+
+def test_gain_over_calimatch_is_nowhere_significant() -> None:
+    accuracy = {}
+    for dataset, ood, metric in SETTINGS:
+        new, old = BENCHMARK[dataset, "safeecgmatch", ood, metric], BENCHMARK[dataset, "calimatch", ood, metric]
+        p = welch_p(new.summary, old.summary)
+        assert p > 0.05
+        if metric == "acc":
+            accuracy[dataset, ood] = (round(new.mean - old.mean, 3), round(p, 2))
+    assert accuracy == {
+        ("ptbxl", 30): (0.007, 0.12),
+        ("ptbxl", 60): (0.012, 0.13),
+        ("cinc21", 30): (0.010, 0.27),
+        ("cinc21", 60): (0.022, 0.16),
+    }
+
+
+def cells_in(latex: str) -> list[tuple[float, float, str]]:
+    """Every printed mean ± std in reading order, with its mark."""
+    pattern = r"(?:\\(textbf|best|underline|second)\{)?(\d\.\d{3})\$\\pm\$(\d\.\d{3})"
+    names = {"textbf": "bold", "best": "bold", "underline": "underline", "second": "underline", "": ""}
+    return [(float(mean), float(std), names[mark]) for mark, mean, std in re.findall(pattern, latex)]
+
+
+@pytest.mark.real
+def test_equals_the_latex_source(material: Path) -> None:
+    source = (material / "paper" / "safeecgmatch.tex").read_text(encoding="utf-8")
+    labels = {"summary": "tab:benchmark-summary", "ablation": "tab:ablation", "benchmark": "tab:benchmark-results",
+              "sensitivity": "tab:sensitivity-branch-weight"}  # fmt: skip
+    for table, label in labels.items():
+        body = source[source.index(rf"\label{{{label}}}") :]
+        body = body[body.index(r"\midrule") : body.index(r"\bottomrule")]
+        cells = published(table)
+        metrics = list(dict.fromkeys(metric for _, _, _, metric in cells))
+        datasets = list(dict.fromkeys(dataset for dataset, _, _, _ in cells))
+        rows = list(dict.fromkeys(row for _, row, _, _ in cells))
+        if table in ("summary", "benchmark"):  # rows must stand in the order of the source
+            places = [re.search(rf"[{{ ]{re.escape(method_name(row).name)}[~}} ]", body).start() for row in rows]  # type: ignore[union-attr]
+            assert places == sorted(places)
+        expected = []
+        for row in rows:
+            levels = [ood for _, r, ood, _ in cells if r == row]
+            merged = any(cell.merged for (_, r, _, _), cell in cells.items() if r == row)
+            for ood in list(dict.fromkeys(levels))[: 1 if merged else None]:
+                for dataset in datasets:
+                    for metric in metrics:
+                        cell = cells[dataset, row, ood, metric]
+                        expected.append((cell.mean, cell.std, cell.mark))
+        assert cells_in(body) == expected

@@ -1,0 +1,249 @@
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import replace
+from decimal import ROUND_HALF_EVEN, Decimal
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from safeecgmatch.config import Params, cells
+from safeecgmatch.reporting.evaluate import evaluate
+from safeecgmatch.reporting.render import number, rounded, tex, to_markdown, to_tex
+from safeecgmatch.reporting.results import Entry, marks, same_weight
+from safeecgmatch.reporting.statistics import Summary
+from safeecgmatch.reporting.tables import SENSITIVITY_NOTE, Table, build_tables
+from tests.reporting.conftest import Study
+from tests.reporting.synthetic import make_params, write_cell, write_study
+
+PAPER_TABLES = ["table1_summary", "table2_ablation", "table3_benchmark", "table4_sensitivity"]
+CELL = re.compile(
+    r"^(?:\\multirow\{\d+\}\{\*\}\{)?(?:\\(textbf|underline)\{)?(\d+\.\d{3})(?:\$\\pm\$(\d+\.\d{3}))?\}?(\$\^\{\\dagger\}\$)?\}?$"
+)
+
+
+def tables_of(params: Params, root: Path) -> dict[str, Table]:
+    result = evaluate(params, root / "runs", root / "tracking")
+    return {table.name: table for table in build_tables(params, result.metrics, result.runs)}
+
+
+@pytest.fixture(scope="module")
+def tables(study: Study) -> dict[str, Table]:
+    built = build_tables(study.params, study.evaluation.metrics, study.evaluation.runs)
+    return {table.name: table for table in built}
+
+
+def half_even(value: float) -> str:
+    return str(Decimal(repr(value)).quantize(Decimal("0.001"), rounding=ROUND_HALF_EVEN))
+
+
+def printed_cells(latex: str, width: int) -> list[tuple[str | None, str | None, str, bool]]:
+    """(mean, std, mark, dagger) in reading order; an empty cell repeats the merged one above it."""
+    body = latex[latex.index(r"\midrule") + len(r"\midrule") : latex.index(r"\bottomrule")]
+    above: list[Any] = [None] * width
+    found = []
+    for line in body.replace(r"\addlinespace", "").split(r"\\"):
+        if "&" not in line:
+            continue
+        for position, text in enumerate(part.strip() for part in line.split("&")[-width:]):
+            if text == "--":
+                above[position] = (None, None, "", False)
+            elif text:
+                match = CELL.match(text)
+                assert match, text
+                mark, mean, std, dagger = match.groups()
+                above[position] = (mean, std, {"textbf": "best", "underline": "second", None: ""}[mark], bool(dagger))
+            found.append(above[position])
+    return found
+
+
+def assert_latex_equals_frame(table: Table, frame: pd.DataFrame) -> None:
+    printed = printed_cells(to_tex(table), len(table.columns))
+    assert len(printed) == len(frame)
+    for (mean, std, mark, dagger), row in zip(printed, frame.itertuples(), strict=True):
+        assert mean == (None if pd.isna(row.mean) else half_even(row.mean))
+        assert std == (None if pd.isna(row.std) else half_even(row.std))
+        assert mark == (row.mark if isinstance(row.mark, str) else "")
+        assert dagger == (0 < row.seeds < row.seeds_asked)
+
+
+def test_every_number_in_the_latex_is_the_csv_value_rounded_half_even(tables: dict[str, Table], tmp_path: Path) -> None:
+    for table in tables.values():
+        table.frame().to_csv(tmp_path / "table.csv", index=False)
+        frame = pd.read_csv(tmp_path / "table.csv")
+        assert frame["mean"].notna().all()
+        assert_latex_equals_frame(table, frame)
+
+
+def test_rounding_is_half_even_on_the_printed_digits() -> None:
+    assert [rounded(value) for value in (0.8345, 0.8355, 0.8125, 0.83450001, 1e-9)] == [
+        "0.834", "0.836", "0.812", "0.835", "0.000",
+    ]  # fmt: skip
+
+
+def test_markdown_shows_the_same_numbers(tables: dict[str, Table]) -> None:
+    for table in tables.values():
+        lines = to_markdown(table).splitlines()[2:]
+        assert len(lines) == len(table.rows)
+        for line, entries in zip(lines, table.entries, strict=True):
+            assert [part.strip() for part in line.strip("|").split(" | ")][-len(entries) :] == [
+                number(entry, "md") for entry in entries
+            ]
+
+
+def test_layout_of_the_paper(tables: dict[str, Table]) -> None:
+    latex = {name: to_tex(tables[name]) for name in PAPER_TABLES}
+    for text in latex.values():
+        assert text.count(r"\toprule") == text.count(r"\midrule") == text.count(r"\bottomrule") == 1
+    assert r"\cmidrule(lr){3-6} \cmidrule(lr){7-10}" in latex["table3_benchmark"]
+    assert r"\begin{tabular}{llcccccccc}" in latex["table3_benchmark"]
+    assert r"\cmidrule(lr){2-3} \cmidrule(lr){4-5}" in latex["table2_ablation"]
+    assert latex["table3_benchmark"].count(r"\addlinespace") == 11
+    assert [row.key for row in tables["table1_summary"].rows[::2]] == [
+        "supervised", "openmatch", "complematch", "ecgmatch", "calimatch", "safeecgmatch",
+    ]  # fmt: skip
+    assert r"$\lambda_{\mathrm{sum}}=\frac{1}{3}$" in latex["table4_sensitivity"]
+    assert "bit-identical" in latex["table4_sensitivity"] and SENSITIVITY_NOTE in tables["table4_sensitivity"].notes
+
+
+def test_supervised_is_merged_where_its_runs_are_equal(tables: dict[str, Table]) -> None:
+    frame = tables["table3_benchmark"].frame()
+    assert frame.loc[frame["row"] == "supervised", "merged"].all()
+    assert not frame.loc[frame["row"] != "supervised", "merged"].any()
+    assert to_tex(tables["table3_benchmark"]).count(r"\multirow{2}{*}{0.") == 8
+
+
+def test_supervised_is_not_merged_where_its_runs_differ(study: Study) -> None:
+    metrics = study.evaluation.metrics.copy()
+    here = (metrics["cell"] == "cinc21/supervised/60/1") & (metrics["scaling"] == "none")
+    metrics.loc[here & metrics["metric"].isin(["nll", "acc"]), "value"] += 1e-6
+    table = build_tables(study.params, metrics, study.evaluation.runs)[2]
+    frame = table.frame().set_index(["row", "dataset"]).loc["supervised"]
+    assert frame.loc["ptbxl", "merged"].all() and not frame.loc["cinc21", "merged"].any()
+    assert to_tex(table).count(r"\multirow{2}{*}{0.") == 4
+
+
+def test_marks_are_shared_by_ties_and_use_unrounded_means() -> None:
+    def entry(mean: float | None) -> Entry:
+        return Entry(None if mean is None else Summary(mean, 0.1, 2), 2)
+
+    means = [0.8001, 0.8002, 0.8002, None, 0.7, 0.8001]
+    assert marks([entry(mean) for mean in means], "acc") == ["second", "best", "best", "", "", "second"]
+    assert marks([entry(mean) for mean in means], "ece") == ["second", "", "", "", "best", "second"]
+
+
+def test_marks_are_made_within_an_ood_setting(tables: dict[str, Table]) -> None:
+    frame = tables["table3_benchmark"].frame()
+    for (_, _, metric), column in frame.groupby(["dataset", "ood", "metric"]):
+        best = column["mean"].max() if metric == "acc" else column["mean"].min()
+        assert column.loc[column["mark"] == "best", "mean"].unique().tolist() == [best]
+        rest = column.loc[column["mean"] != best, "mean"]
+        second = rest.max() if metric == "acc" else rest.min()
+        assert column.loc[column["mark"] == "second", "mean"].unique().tolist() == [second]
+
+
+def test_missing_cells_are_dashes_and_few_seeds_are_marked(tmp_path: Path) -> None:
+    params = make_params(grid={"methods": ["supervised", "fixmatch"]})
+    gone = {"ptbxl/fixmatch/30/1", "ptbxl/fixmatch/30/2", "cinc21/fixmatch/60/2"}
+    for cell in cells(params):
+        if cell.path not in gone:
+            write_cell(cell, params, tmp_path, 30)
+    table = tables_of(params, tmp_path)["table3_benchmark"]
+    frame = table.frame()
+    missing = frame[(frame["row"] == "fixmatch") & (frame["ood"] == 30) & (frame["dataset"] == "ptbxl")]
+    assert missing["mean"].isna().all() and (missing["seeds"] == 0).all()
+    alone = frame[(frame["row"] == "fixmatch") & (frame["ood"] == 60) & (frame["dataset"] == "cinc21")]
+    assert (alone["seeds"] == 1).all() and alone["std"].isna().all()
+    assert_latex_equals_frame(table, frame)
+    assert to_tex(table).count("--") == 4 and to_tex(table).count(r"$^{\dagger}$") == 4
+    assert any(note.startswith("†") for note in table.notes)
+    assert "30 % | – | – | – | – |" in to_markdown(table)
+
+
+def test_another_weight_leaves_dashes_in_the_rows_that_mean_weight_one(tmp_path: Path) -> None:
+    params = make_params(lambda_sum=3.0, grid={"methods": ["supervised"]})
+    write_study(params, tmp_path, records=30)
+    tables = tables_of(params, tmp_path)
+    ablation = tables["table2_ablation"].frame().set_index("row")["mean"]
+    assert ablation["full"].isna().all() and ablation["no_cal"].notna().all() and ablation["no_freq_cal"].notna().all()
+    sensitivity = tables["table4_sensitivity"].frame().set_index("row")
+    assert sensitivity.loc["1", "mean"].isna().all()
+    assert sensitivity.loc[["1/3", "3"], "mean"].notna().all()
+    assert (sensitivity.loc["3", "seeds"] == 2).all()  # main and sensitivity runs share the weight: each seed once
+    benchmark = tables["table3_benchmark"]
+    assert benchmark.frame().set_index("row").loc["safeecgmatch", "mean"].notna().all()
+    assert "lambda_sum = 3" in benchmark.caption
+    assert r"$\lambda_{\mathrm{sum}}$ = 3" in to_tex(benchmark)
+
+
+def test_a_third_may_be_written_short_but_one_must_be_one() -> None:
+    assert same_weight(0.333, 1 / 3) and same_weight(0.3333333333333333, 1 / 3)
+    assert not same_weight(1.001, 1.0) and same_weight(1 + 1e-12, 1.0)
+
+
+def test_a_new_weight_method_and_level_get_rows_of_their_own(tmp_path: Path) -> None:
+    params = make_params(
+        grid={"datasets": ["ptbxl"], "methods": ["mymethod"], "ood_levels": [15, 30, 60], "seeds": [1]},
+        ablation={"datasets": ["ptbxl"]},
+        sensitivity={"lambda_sums": [0.0, 3.0]},
+    )
+    write_study(params, tmp_path, records=30)
+    tables = tables_of(params, tmp_path)
+    assert [row.key for row in tables["table4_sensitivity"].rows] == ["0", "1/3", "1", "3"]
+    benchmark = tables["table3_benchmark"]
+    assert [(row.key, row.selection.ood) for row in benchmark.rows[:3]] == [("mymethod", ood) for ood in (15, 30, 60)]
+    assert {column.dataset for column in benchmark.columns} == {"ptbxl"}
+    assert r"$\pm$" not in to_tex(benchmark).split(r"\midrule")[1].split(r"\bottomrule")[0]  # one seed has no std
+    assert_latex_equals_frame(benchmark, benchmark.frame())
+
+
+def test_caption_says_where_the_numbers_come_from(tables: dict[str, Table]) -> None:
+    for table in tables.values():
+        for part in ("Profile demo", "protocol paper", "seeds 1, 2", "phantom", "commit 0123456789"):
+            assert part in table.caption
+        assert any("ddof = 1" in note for note in table.notes)
+
+
+def test_release_notes_stand_under_the_release_tables_only(study: Study, tables: dict[str, Table]) -> None:
+    release = study.params.model_copy(update={"protocol": "release"})
+    runs = study.evaluation.runs.assign(no_competitor=study.evaluation.runs["cell"] == "ptbxl/safestudent/30/1")
+    benchmark = build_tables(release, study.evaluation.metrics, runs)[2]
+    notes = " ".join(benchmark.notes)
+    assert "ptbxl/safestudent/30/1" in notes and "never leaves its warm-up" in notes
+    assert "TS-TFC under another name" in notes
+    assert "warm-up" not in " ".join(tables["table3_benchmark"].notes)
+
+
+def test_uncounted_seed_is_missing_in_the_tables(study: Study) -> None:
+    metrics = study.evaluation.metrics.copy()
+    metrics.loc[metrics["cell"] == "ptbxl/safestudent/30/1", "counted"] = False
+    frame = build_tables(study.params, metrics, study.evaluation.runs)[2].frame()
+    rows = frame[(frame["row"] == "safestudent") & (frame["dataset"] == "ptbxl")].set_index("ood")["seeds"]
+    assert (rows[30] == 1).all() and (rows[60] == 2).all()
+
+
+def test_intervals_hold_the_mean(tables: dict[str, Table]) -> None:
+    frame = tables["table3_benchmark"].frame()
+    half = (frame["interval_high"] - frame["interval_low"]) / 2
+    assert half.to_numpy() == pytest.approx((12.706 * frame["std"] / math.sqrt(2)).to_numpy(), rel=1e-3)
+
+
+def test_branches_are_reported_apart(tables: dict[str, Table]) -> None:
+    rows = {row.key for row in tables["table8_branches"].rows}
+    assert {"safeecgmatch.time", "safeecgmatch.freq", "safeecgmatch.fused", "tstfc.mean"} <= rows
+    fused = tables["table8_branches"].frame().set_index(["row", "ood", "dataset", "metric"])["mean"]
+    benchmark = tables["table3_benchmark"].frame().set_index(["row", "ood", "dataset", "metric"])["mean"]
+    assert fused["safeecgmatch.fused", 30, "ptbxl", "acc"] == benchmark["safeecgmatch", 30, "ptbxl", "acc"]
+    assert fused["safeecgmatch.time", 30, "ptbxl", "acc"] != benchmark["safeecgmatch", 30, "ptbxl", "acc"]
+
+
+def test_latex_escapes() -> None:
+    assert tex("60 % & a_b λ_sum = 0.5 ± †") == r"60 \% \& a\_b $\lambda_{\mathrm{sum}}=0.5$ $\pm$ $\dagger$"
+
+
+def test_entry_is_incomplete_only_with_some_seeds() -> None:
+    entry = Entry(Summary(0.5, 0.1, 2), 3)
+    assert entry.incomplete and not replace(entry, expected=2).incomplete and not Entry(None, 3).incomplete
