@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from safeecgmatch.propagation import (
     propagate_closed_form,
     propagate_rounds,
 )
+from tests.conftest import ROOT
 from tests.vectors import load_vector
 
 
@@ -131,9 +134,19 @@ def test_queue_keeps_the_newest_batches_and_waits_until_it_is_full() -> None:
             assert pseudo.labels.tolist() == [0, 1] and pseudo.accepted.all()
     assert len(queue.labels) == 3
     assert torch.equal(queue.projections[0], nodes + 0.002)
-    assert torch.equal(torch.cat(Queue(3).restored(queue.state(), torch.device("cpu")).projections), torch.cat(queue.projections))
+    assert torch.equal(
+        torch.cat(Queue(3).restored(queue.state(), torch.device("cpu")).projections), torch.cat(queue.projections)
+    )
 
 
 def test_queue_cuts_the_gradient() -> None:
     rows = torch.zeros(2, 2, requires_grad=True)
     assert not Queue(3).push(rows, torch.tensor([0, -1])).projections[0].requires_grad
+
+
+@pytest.mark.slow
+def test_a_whole_pool_takes_seconds_and_little_memory() -> None:
+    code = "from benchmarks.propagation import *; print(measure(15_000, 64, 40)[1], peak_megabytes())"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    seconds, megabytes = (float(value) for value in done.stdout.split())
+    assert seconds < 5 and megabytes < 1024

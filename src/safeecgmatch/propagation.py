@@ -52,7 +52,7 @@ def propagate_rounds(graph: Graph, labels: Tensor, num_classes: int, alpha: floa
     prior = torch.where(counts.sum() > 0, counts / counts.sum().clamp(min=1), torch.full_like(counts, 1 / num_classes))
     scores = torch.where(is_seed, seeds, prior)
     for _ in range(rounds):
-        moved = (graph.weights[..., None] * scores[graph.neighbours]).sum(dim=1)
+        moved = F.embedding_bag(graph.neighbours, scores, per_sample_weights=graph.weights, mode="sum")
         scores = torch.where(is_seed, seeds, alpha * moved + (1 - alpha) * seeds)
         scores = scores / scores.sum(dim=1, keepdim=True).clamp(min=1e-12)
     return scores

@@ -4,10 +4,11 @@
     step B:  L = sum over branches of CE(z over labelled rows and rows accepted by the other branch)
                  + 0.5 [CE(z(a1)) + CE(z(a2))] + 0.05 SupCon(p(f(x))) + L_con(z, other z)
 
-a1, a2 are two more views of the same domain (time: pooled pairs, time warp; frequency: low-pass, dropped bins), made once
-for each record. L_con wants the branches to be confident on different records. Before that comes a warm-up on labelled
-records alone (50 % of the budget) in which the weight of the augmented views grows from 0 to 1. Propagation, selection
-and prediction are TS-TFC's. Our adaptation of the original repository to this benchmark's backbone, optimiser, batches.
+a1, a2 are two more views of the same domain, made once for each record (time: pooled pairs, time warp; frequency:
+low-pass, dropped bins). L_con wants the branches to be confident on different records. Before that comes a warm-up on
+labelled records alone (50 % of the budget) in which the weight of the augmented views grows from 0 to 1. Propagation,
+selection and prediction are TS-TFC's. Our adaptation of the original repository to this benchmark's backbone, optimiser
+and batches.
 """
 
 from __future__ import annotations

@@ -1,0 +1,164 @@
+"""ECGMatch, the faithful variant."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from safeecgmatch.losses import relationship_cosine
+from safeecgmatch.methods.base import Evaluation
+from safeecgmatch.methods.ecgmatch import Targets, neighbour_targets, step
+from safeecgmatch.methods.teacher import Teacher
+from tests.methods.harness import learn
+from tests.methods.openset import assert_same, run_to
+from tests.methods.timeseries import all_losses, assert_resumes_exactly, toy_training, weights
+from tests.vectors import load_vector
+
+
+def test_step_reproduces_the_original() -> None:
+    vector = load_vector("ecgmatch_original_step_losses")
+
+    def close(actual: torch.Tensor, key: str) -> None:
+        expected = torch.tensor(vector[key])
+        torch.testing.assert_close(actual.detach(), expected, atol=vector["atol"], rtol=vector["rtol"])
+
+    features, scores = torch.tensor(vector["feature_bank"]), torch.tensor(vector["score_bank"])
+    targets = neighbour_targets(torch.tensor(vector["student_query_features"]), features, scores, 3)
+    assert targets.nearest.tolist() == vector["neighbour_idx"]
+    close(targets.scores, "pseudo_target")
+    close(targets.weights, "agreement_weight")
+    logits = torch.tensor(vector["logits"], requires_grad=True)
+    z_l, z_w, z_s = logits.split([2, 3, 3])
+    result = step(z_l, torch.tensor(vector["labels"]), z_w, z_s, targets, torch.tensor(vector["relationship_target"]))
+    close(result.supervised, "sup_loss")
+    close(result.neighbour, "weighted_unsup")
+    close(result.relationship, "relationship_loss")
+    total = result.supervised + 0.8 * result.neighbour + 1.2 * result.relationship
+    close(total, "total")
+    total.backward()
+    assert logits.grad is not None
+    close(logits.grad, "grad_logits")
+
+
+def test_teacher_follows_with_the_students_batch_norm() -> None:
+    vector = load_vector("ecgmatch_original_ema_lr")["ema"]
+
+    def network(state: dict[str, Any]) -> torch.nn.Module:
+        module = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
+        module.load_state_dict({name: torch.tensor(value) for name, value in state.items()})
+        return module
+
+    teacher = Teacher(network(vector["teacher_before"]))
+    teacher.ema_(network(vector["student"]), vector["decay"], "copy")
+    for name, value in teacher.state().items():
+        torch.testing.assert_close(value, torch.tensor(vector["teacher_after"][name]))
+
+
+def test_relationship_target_of_single_labels_is_the_identity() -> None:
+    wanted = toy_training("ecgmatch", "paper").method._wanted()  # type: ignore[operator]
+    torch.testing.assert_close(wanted, torch.eye(3), atol=1e-6, rtol=0)
+    assert relationship_cosine(torch.tensor([[1.0, 1.0], [1.0, 0.0]]))[0, 1] > 0.5  # labels that occur together
+
+
+@pytest.mark.parametrize(
+    ("iterations", "every", "expected"),
+    [(50_000, 1000, 5000), (150, 50, 50), (2000, 200, 200), (2000, 150, 300), (20, 20, 20)],
+)
+def test_pretraining_ends_with_an_evaluation(iterations: int, every: int, expected: int) -> None:
+    method: Any = toy_training("ecgmatch", "paper", iterations=iterations, evaluate_every=every).method
+    assert method.pretraining == expected
+    assert not method.competes(expected) and method.competes(expected + every)
+
+
+def test_best_pretraining_weights_start_student_teacher_and_bank() -> None:
+    training = toy_training("ecgmatch", "paper", iterations=40, evaluate_every=4, overrides={"pretraining": 12_000})
+    method: Any = training.method
+    assert method.pretraining == 12
+    run_to(training, 4)
+    best = weights(training)
+
+    def evaluated(iteration: int, accuracy: float) -> None:
+        method.after_evaluation(Evaluation(iteration, {}, torch.empty(0), accuracy))
+
+    evaluated(4, 0.9)
+    run_to(training, 8)  # goes on and evaluates; now pretend that it was worse
+    method.best_accuracy = 0.9
+    method.best_weights = {name.removeprefix("network."): value for name, value in best.items()}
+    assert training.optimizer.state and method.bank is None
+    for _ in range(4):
+        training.iterate()
+    evaluated(12, 0.9)  # a tie: the earlier weights stay the best
+    assert_same(weights(training), best)
+    assert_same(method.teacher.state(), {name.removeprefix("network."): value for name, value in best.items()})
+    assert not training.optimizer.state
+    method.eval()
+    raw = training.pool.batch(torch.arange(60))
+    torch.testing.assert_close(method.bank.features, method.network.features(raw).detach())
+    torch.testing.assert_close(method.bank.scores, torch.sigmoid(method.network(raw)).detach())
+
+
+def test_pool_is_idle_in_pretraining_and_used_afterwards() -> None:
+    training = toy_training("ecgmatch", "paper")
+    (losses,) = all_losses(training, 0)
+    assert set(losses.terms) == {"supervised"} and losses.accepted is not None and not losses.accepted.any()
+    run_to(training, 4)
+    (losses,) = all_losses(training, 4)
+    assert set(losses.terms) == {"supervised", "neighbour", "relationship"}
+    assert losses.accepted is not None and losses.accepted.all() and losses.pseudo is not None
+    assert losses.terms["neighbour"] > 0
+
+
+def test_own_row_is_allowed_and_banks_are_overwritten() -> None:
+    training = toy_training("ecgmatch", "paper")
+    run_to(training, 4)
+    method: Any = training.method
+    batch, _ = training.draw()
+    before = method.bank.features.clone()
+    targets: Targets = method._targets(method.bank, batch.position_u, batch.x_u + 1.0)
+    changed = (method.bank.features != before).any(dim=1)
+    assert set(torch.where(changed)[0].tolist()) <= set(batch.position_u.tolist()) and changed.any()
+    # Student and teacher are still equal, so each record is its own nearest row.
+    assert torch.equal(targets.nearest[:, 0], batch.position_u)
+    assert method.network.training and not method.teacher.network.training
+
+
+@pytest.mark.parametrize("buffers", ["frozen", "copy", "ema"])
+def test_teacher_batch_norm_follows_the_switch(buffers: str) -> None:
+    training = toy_training("ecgmatch", "paper", overrides={"teacher_bn": buffers})
+    run_to(training, 4)
+    method: Any = training.method
+    before = method.teacher.state()["stem_bn.running_mean"]
+    run_to(training, 6)
+    teacher, student = method.teacher.state()["stem_bn.running_mean"], method.network.stem_bn.running_mean
+    assert torch.equal(teacher, before) == (buffers == "frozen")
+    assert torch.equal(teacher, student) == (buffers == "copy")
+
+
+def test_probabilities_are_sigmoids_divided_by_their_sum() -> None:
+    method = toy_training("ecgmatch", "paper").method.eval()
+    x = torch.randn(5, 2, 64, generator=torch.Generator().manual_seed(0))
+    sigmoids = torch.sigmoid(method.network(x))  # type: ignore[operator]
+    probabilities = method.predict(method.outputs(x))["main"].log_probs.exp()
+    torch.testing.assert_close(probabilities, sigmoids / sigmoids.sum(dim=1, keepdim=True))
+
+
+@pytest.mark.parametrize("option", [{"views": "ecg_augment"}, {"relationship": "euclidean"}])
+def test_options_run(option: dict[str, Any]) -> None:
+    training = toy_training("ecgmatch", "paper", overrides=option)
+    run_to(training, 6)
+    assert "teacher_accuracy" not in training.history[0]
+    run_to(training, 8)
+    assert 0 <= training.history[1]["teacher_accuracy"] <= 1
+
+
+@pytest.mark.parametrize("stop", [2, 11])
+def test_resumes_exactly(stop: int) -> None:
+    assert_resumes_exactly("ecgmatch", "paper", stop)
+
+
+def test_learns_on_the_phantom() -> None:
+    metrics, training = learn("ecgmatch", "paper")
+    assert metrics["balanced_accuracy"] >= 0.6
+    assert [row["competes"] for row in training.history][:2] == [0, 1]

@@ -1,0 +1,125 @@
+"""TS-TFC, the faithful variant."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from safeecgmatch.methods.base import Evaluation
+from safeecgmatch.methods.tstfc import step
+from safeecgmatch.propagation import PseudoLabels, better_branch
+from tests.methods.harness import learn
+from tests.methods.openset import one_batch, run_to
+from tests.methods.timeseries import all_losses, assert_resumes_exactly, toy_training
+from tests.vectors import load_vector
+
+
+def test_step_reproduces_the_original() -> None:
+    vector = load_vector("tstfc_original_step_losses")
+    unlabelled = torch.tensor(vector["unlabelled_mask"]).bool()
+    order = torch.cat([torch.where(~unlabelled)[0], torch.where(unlabelled)[0]])
+    labels = torch.tensor(vector["label_or_time_pseudo"])[~unlabelled]
+    for branch, other in (("time", "freq"), ("freq", "time")):
+        linear = torch.tensor(vector[f"linear_{branch}"], requires_grad=True)
+        v = torch.tensor(vector[f"proj_{branch}"], requires_grad=True)
+        by_other = PseudoLabels(
+            torch.tensor(vector[f"label_or_{other}_pseudo"])[unlabelled],
+            torch.tensor(vector[f"selected_by_{other}"])[unlabelled],
+        )
+        # The original puts a softmax before the loss; given as logits, its output gives its numbers.
+        terms = step(linear.softmax(dim=1)[order], v[order], labels, by_other, vector["T_supcon"])
+        loss = terms["supervised"] + vector["coef_supcon"] * terms["contrast"]
+        assert float(loss.detach()) == pytest.approx(vector[f"loss_{branch}"], abs=vector["atol"])
+        loss.backward()
+        for tensor, name in ((linear, "linear"), (v, "proj")):
+            expected = torch.tensor(vector["grads"][f"{name}_{branch}"])
+            assert tensor.grad is not None
+            torch.testing.assert_close(tensor.grad, expected, atol=vector["atol"], rtol=vector["rtol"])
+
+
+def test_warm_up_ignores_the_pool() -> None:
+    training = toy_training("tstfc", "paper")  # the warm-up is 30 % of 24: iterations 0..6
+    run_to(training, 7)
+    assert not training.method.co_training.queues["time"].labels  # type: ignore[union-attr]
+    assert [row.get("mask_rate") for row in training.history] == [0.0]
+    (losses,) = all_losses(training, 6)
+    assert len(training.method.co_training.queues["time"].labels) == 0  # type: ignore[union-attr]
+    assert losses.accepted is not None and not losses.accepted.any()
+    (losses,) = all_losses(training, 7)
+    assert len(training.method.co_training.queues["time"].labels) == 1  # type: ignore[union-attr]
+
+
+def test_pseudo_labels_are_accepted_once_the_queue_is_full() -> None:
+    training = toy_training("tstfc", "paper", iterations=40)
+    run_to(training, 12)
+    accepted = []
+    for n in range(12, 24):
+        (losses,) = all_losses(training, n)
+        assert losses.accepted is not None and losses.pseudo is not None
+        assert losses.accepted.shape == losses.pseudo.shape == (8,)
+        accepted.append(int(losses.accepted.sum()))
+    assert accepted[:2] == [0, 0]  # the queue holds one, two batches
+    assert sum(accepted[2:]) > 0
+
+
+def test_gradients_do_not_cross_between_the_branches() -> None:
+    training = toy_training("tstfc", "paper")
+    run_to(training, 12)
+    batch = one_batch(training)
+    training.optimizer.zero_grad()
+    (losses,) = training.method.losses(batch, 12)
+    losses.terms["supervised.time"].backward()
+    reached = {name.split(".")[1] for name, p in training.method.named_parameters() if p.grad is not None}
+    assert reached == {"time"}
+
+
+def test_frequency_branch_sees_amplitude_and_phase_of_every_lead() -> None:
+    method = toy_training("tstfc", "paper").method
+    assert method.backbones["freq"].stem.weight.shape[1] == 2 * method.setting.leads  # type: ignore[index, union-attr]
+    amplitude = toy_training("tstfc", "paper", overrides={"frequency_input": "amplitude"})
+    assert amplitude.method.backbones["freq"].stem.weight.shape[1] == method.setting.leads  # type: ignore[index, union-attr]
+    assert len(all_losses(amplitude, 0)) == 1
+
+
+def test_gain_and_offset_of_a_lead_do_not_matter() -> None:
+    method = toy_training("tstfc", "paper").method.eval()
+    x = torch.randn(4, 2, 64, generator=torch.Generator().manual_seed(0))
+    # Of the time branch alone: the phase of the removed mean is rounding noise.
+    first, second = (method.outputs(part)["class_logits.time"] for part in (x, 5 * x + 2))
+    torch.testing.assert_close(first, second, atol=1e-4, rtol=1e-3)
+
+
+def test_the_better_branch_on_validation_is_reported_and_travels_with_the_weights() -> None:
+    labels = torch.tensor([0, 1, 2])
+    right, wrong = torch.eye(3), torch.eye(3).roll(1, dims=0)
+    method = toy_training("tstfc", "paper").method
+    for time, freq, expected in [(right, wrong, "time"), (wrong, right, "freq"), (right, right, "time")]:
+        outputs = {"class_logits.time": time, "class_logits.freq": freq}
+        method.after_outputs(Evaluation(1, outputs, labels))
+        assert method.reported_branch() == expected == ("time", "freq")[better_branch(outputs, labels)]
+    method.after_outputs(Evaluation(1, {"class_logits.time": wrong, "class_logits.freq": right}, labels))
+    other = toy_training("tstfc", "paper").method
+    other.load_state_dict(method.state_dict())
+    assert other.reported_branch() == "freq"
+
+
+def test_predictions_of_three_branches() -> None:
+    outputs = {
+        "class_logits.time": torch.tensor([[2.0, 0.0, 0.0]]),
+        "class_logits.freq": torch.tensor([[0.0, 1.0, 0.0]]),
+    }
+    predictions = toy_training("tstfc", "paper").method.predict(outputs)
+    assert set(predictions) == {"time", "freq", "mean"}
+    torch.testing.assert_close(predictions["mean"].log_probs, torch.tensor([[1.0, 0.5, 0.0]]).log_softmax(dim=1))
+
+
+@pytest.mark.parametrize("stop", [8, 14])
+def test_resumes_exactly(stop: int) -> None:
+    assert_resumes_exactly("tstfc", "paper", stop)
+
+
+def test_learns_on_the_phantom() -> None:
+    metrics, training = learn("tstfc", "paper")
+    assert metrics["balanced_accuracy"] >= 0.6
+    assert training.history[0]["mask_rate"] <= training.history[-1]["mask_rate"]
+    assert training.history[-1]["mask_rate"] > 0
