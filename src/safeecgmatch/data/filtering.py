@@ -220,6 +220,8 @@ def filter_dataset(
         "standardise": preprocessing in STANDARDISED,
         "preprocessing": preprocessing,
     }
+    for leftover in target.parent.glob(f".{target.name}.*"):
+        shutil.rmtree(leftover)  # gigabytes of a run that was killed
     try:
         with atomic_path(target) as partial:
             partial.mkdir()
