@@ -33,7 +33,7 @@ def main() -> None:
     for nodes, dimensions, k in [(1_000, 64, 40), (15_000, 64, 40), (15_000, 512, 40), (31_138, 512, 40)]:
         wall, processor = measure(nodes, dimensions, k)
         print(
-            f"{nodes:6} nodes, {dimensions:3} dimensions, k = {k}: {wall:5.2f} s elapsed, {processor:5.2f} s of processor, "
+            f"{nodes:6} nodes, {dimensions:3} dimensions, k = {k}: {wall:5.2f} s, {processor:5.2f} s of processor, "
             f"peak {peak_megabytes():4.0f} MB, {torch.get_num_threads()} threads"
         )
 
