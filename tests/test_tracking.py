@@ -73,7 +73,9 @@ def start_cell(path: str, uid: str | None = None, config_hash: str = "abc") -> t
 
 def evaluate(logger: tracking.Logger, *steps: int) -> None:
     for step in steps:
-        logger.evaluation(step, {"val_accuracy": step / 1000, "mask_rate": None if step == 50 else 0.25})
+        logger.evaluation(
+            step, {"iteration": step, "val_accuracy": step / 1000, "mask_rate": None if step == 50 else 0.25}
+        )
 
 
 def finish(logger: tracking.Logger, folder: Path) -> tracking.RunResult:
@@ -112,7 +114,7 @@ def assert_complete(run: Any) -> None:
 
     assert run.info.status == "FINISHED"
     assert run.data.metrics["test.acc"] == 0.5 and run.data.metrics["test.ece"] == 0.125
-    assert "test.auroc" not in run.data.metrics
+    assert "test.auroc" not in run.data.metrics and "iteration" not in run.data.metrics
     assert run.data.metrics["wall_seconds"] == 3.0 and run.data.metrics["iterations_per_second"] == 50.0
     assert history(run.info.run_id, "val_accuracy") == {50: 0.05, 100: 0.1, 150: 0.15}
     assert history(run.info.run_id, "mask_rate") == {100: 0.25, 150: 0.25}

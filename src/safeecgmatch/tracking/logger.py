@@ -61,8 +61,9 @@ class Logger:
         self._outbox.put({"open": {"record": record, "config": config}})
 
     def evaluation(self, iteration: int, metrics: Mapping[str, Any]) -> None:
-        """Queue the metrics of one evaluation; undefined ones (None, NaN) are left out."""
-        entry = {"step": iteration, "timestamp": milliseconds(now()), "metrics": numbers(metrics)}
+        """Queue the metrics of one evaluation, a row of history.csv; undefined ones (None, NaN) are left out."""
+        defined = numbers({name: value for name, value in metrics.items() if name != "iteration"})
+        entry = {"step": iteration, "timestamp": milliseconds(now()), "metrics": defined}
         self._outbox.put({"evaluation": entry})
 
     def finish(
