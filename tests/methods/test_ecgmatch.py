@@ -158,6 +158,7 @@ def test_resumes_exactly(stop: int) -> None:
     assert_resumes_exactly("ecgmatch", "paper", stop)
 
 
+@pytest.mark.slow
 def test_learns_on_the_phantom() -> None:
     metrics, training = learn("ecgmatch", "paper")
     assert metrics["balanced_accuracy"] >= 0.6

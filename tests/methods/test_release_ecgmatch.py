@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 import torch.nn.functional as F
 
@@ -77,6 +78,7 @@ def test_resumes_exactly() -> None:
     assert_resumes_exactly("ecgmatch", "release", 11)
 
 
+@pytest.mark.slow
 def test_learns_on_the_phantom() -> None:
     metrics, _ = learn("ecgmatch", "release")
     assert metrics["balanced_accuracy"] >= 0.6

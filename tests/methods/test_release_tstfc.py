@@ -132,7 +132,9 @@ def test_resumes_exactly(overrides: dict[str, Any]) -> None:
     assert_resumes_exactly("tstfc", "release", 10, overrides)
 
 
-def test_learns_on_the_phantom() -> None:
-    metrics, training = learn("tstfc", "release")
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["tstfc", "complematch"])
+def test_learns_on_the_phantom(name: str) -> None:
+    metrics, training = learn(name, "release")
     assert metrics["balanced_accuracy"] >= 0.6
     assert all(row["mask_rate"] == 0 for row in training.history)
