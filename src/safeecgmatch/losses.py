@@ -6,6 +6,7 @@ Shapes: class logits (n, K); one-vs-all logits (n, 2K), first K "outlier", last 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -247,10 +248,22 @@ def masked_mean(rows: Tensor, mask: Tensor, average_over: str) -> Tensor:
     return (rows * mask).sum() / count
 
 
-def align_to_uniform(p: Tensor, means: Tensor) -> Tensor:
-    """IOMatch: p~_k ~ p_k (1/K + e) / (m_k + e), e = 1e-6, m the mean of all rows of `means`, empty ones too."""
+class Alignment(NamedTuple):
+    """Ring of batch means, zeros where never written, float32 whatever the logits; `pointer` is the next slot."""
+
+    means: Tensor
+    pointer: int = 0
+
+
+def align(p: Tensor, state: Alignment) -> tuple[Tensor, Alignment]:
+    """IOMatch: p~_k ~ p_k (1/K + e) / (m_k + e), e = 1e-6, m the mean of all slots; and the state after this batch.
+
+    The batch's own mean is written first, and never-written slots count in m.
+    """
+    means = state.means.clone()
+    means[state.pointer] = p.mean(dim=0)
     scaled = p * (1.0 / p.shape[1] + ALIGN_EPS) / (means.mean(dim=0) + ALIGN_EPS)
-    return scaled / scaled.sum(dim=1, keepdim=True)
+    return scaled / scaled.sum(dim=1, keepdim=True), Alignment(means, (state.pointer + 1) % len(means))
 
 
 def adaptive_ood_threshold(tallies: Tensor, threshold: float, lowest: float) -> Tensor:

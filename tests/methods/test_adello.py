@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from safeecgmatch.losses import cross_entropy, pseudo_label_loss
-from safeecgmatch.methods.adello import Step, alpha_at, shifts, step
+from safeecgmatch.methods.adello import Logits, Priors, Step, alpha_at, shifts, step
+from safeecgmatch.training.loop import Training
 from tests.methods.harness import learn
 from tests.methods.openset import assert_resumes_exactly, gradients, hyper_of, only_losses, run_to, toy_training
 from tests.vectors import load_vector
@@ -44,14 +45,16 @@ def test_step_gives_the_vector_when_weak_logits_give_its_mask(case: dict) -> Non
     weak = [[30.0 * (k == y) if m else float(k == y) for k in range(3)] for y, m in zip(case["pseudo_labels"], case["mask"], strict=True)]  # fmt: skip  # noqa: E501
     result = run_step(case, double(weak))
     assert result.accepted.tolist() == case["mask"]
-    assert result.labelled.item() == pytest.approx(case["expected"]["L_lab"], abs=1e-6)
-    assert result.consistency.item() == pytest.approx(case["expected"]["L_cons"], abs=1e-6)
+    assert result.terms["supervised"].item() == pytest.approx(case["expected"]["L_lab"], abs=1e-6)
+    assert result.terms["consistency"].item() == pytest.approx(case["expected"]["L_cons"], abs=1e-6)
 
 
 def run_step(case: dict, z_w: Tensor) -> Step:
     alpha = alpha_at(case["t"], case["t_max"], VECTOR["alpha_min"], VECTOR["k"])
-    z_l, z_s, labels = double(case["labelled_logits"]), double(case["strong_logits"]), torch.tensor(case["labels"])
-    return step(z_l, labels, z_w, z_s, double(case["p_hat"]), double(case["p_labelled"]), alpha, hyper_of("adello"))
+    z = Logits(double(case["labelled_logits"]), z_w, double(case["strong_logits"]))
+    priors = Priors(double(case["p_hat"]), double(case["p_labelled"]))
+    active = {"consistency", "distillation"}
+    return step(z, torch.tensor(case["labels"]), priors, alpha, active, hyper_of("adello"))
 
 
 def test_distillation_takes_exactly_the_rows_below_the_cut() -> None:
@@ -59,11 +62,11 @@ def test_distillation_takes_exactly_the_rows_below_the_cut() -> None:
     z_w = double([[30.0, 0, 0], [0.5, 0.2, 0], [0, 30.0, 0], [0, 0, 1.0]]).requires_grad_()
     result = run_step(case, z_w)
     assert result.accepted.tolist() == [True, False, True, False]
-    assert not result.distillation.requires_grad  # neither its target nor, here, its logits ask for a gradient
+    assert not result.terms["distillation"].requires_grad  # neither its target nor, here, its logits ask for a gradient
     _, shift = shifts(double(case["p_hat"]), double(case["p_labelled"]), 1.0)
     log_q = (double(case["strong_logits"]) + shift).log_softmax(1)
     by_hand = -sum(float(z_w.detach()[j].softmax(0) @ log_q[j]) for j in (1, 3)) / 4
-    assert result.distillation.item() == pytest.approx(by_hand, abs=1e-9)
+    assert result.terms["distillation"].item() == pytest.approx(by_hand, abs=1e-9)
 
 
 def test_prior_moves_by_a_thousandth_and_is_used_one_iteration_later() -> None:
@@ -72,29 +75,37 @@ def test_prior_moves_by_a_thousandth_and_is_used_one_iteration_later() -> None:
     result = run_step(case, z_w)
     assert result.prior.dtype == torch.float64
     assert result.prior.tolist() == pytest.approx([0.7003, 0.1998, 0.0999], abs=1e-9)
-    assert result.labelled.item() == pytest.approx(case["expected"]["L_lab"], abs=1e-6)
+    assert result.terms["supervised"].item() == pytest.approx(case["expected"]["L_lab"], abs=1e-6)
 
 
 def test_single_precision_logits_are_shifted_in_double_and_get_single_gradients() -> None:
     z = torch.randn(6, 3, generator=torch.Generator().manual_seed(0), requires_grad=True)
-    prior = double([0.7, 0.2, 0.1])
-    result = step(z[:2], torch.tensor([0, 1]), z[2:4], z[4:], prior, double([1 / 3] * 3), 0.5, hyper_of("adello"))
-    assert result.labelled.dtype == torch.float64
-    result.labelled.backward()
+    priors = Priors(double([0.7, 0.2, 0.1]), double([1 / 3] * 3))
+    result = step(Logits(z[:2], z[2:4], z[4:]), torch.tensor([0, 1]), priors, 0.5, {"consistency"}, hyper_of("adello"))
+    assert result.terms["supervised"].dtype == torch.float64
+    result.terms["supervised"].backward()
     assert z.grad is not None and z.grad.dtype == torch.float32
 
 
 def test_terms_start_when_their_protocol_says() -> None:
-    paper = toy_training("adello", "paper", iterations=50_000, evaluate_every=1000)
+    half_accepted = {"threshold": 0.47}
+    paper = toy_training("adello", "paper", iterations=50_000, evaluate_every=1000, hyper=half_accepted)
     assert paper.method.distill_start == 9537
-    names = {n: set(only_losses(paper, n).terms) for n in (499, 500, 9536, 9537)}
-    assert names[499] == {"supervised"}
-    assert names[500] == names[9536] == {"supervised", "consistency"}
-    assert names[9537] == {"supervised", "consistency", "distillation"}
-    release = toy_training("adello", "release", iterations=50_000, evaluate_every=1000)
-    assert set(only_losses(release, 3999).terms) == {"supervised"}
-    assert set(only_losses(release, 40_000).terms) == {"supervised", "consistency"}
+    active = {n: active_terms(paper, n) for n in (499, 500, 9536, 9537)}
+    assert active[499] == {"supervised"}
+    assert active[500] == active[9536] == {"supervised", "consistency"}
+    assert active[9537] == {"supervised", "consistency", "distillation"}
     assert not only_losses(paper, 499).accepted.any()
+    release = toy_training("adello", "release", iterations=50_000, evaluate_every=1000, hyper=half_accepted)
+    assert active_terms(release, 3999) == {"supervised"}
+    assert active_terms(release, 40_000) == {"supervised", "consistency"}
+
+
+def active_terms(training: Training, n: int) -> set[str]:
+    """Which terms are not zero; untrained confidences here lie on both sides of 0.47, so both unlabelled ones could."""
+    losses = only_losses(training, n)
+    assert losses.total.item() == pytest.approx(sum(term.item() for term in losses.terms.values()))
+    return {name for name, term in losses.terms.items() if term.item() != 0.0}
 
 
 def test_labelled_prior_is_counted_and_the_running_one_starts_uniform() -> None:

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from safeecgmatch.losses import one_vs_all_loss, one_vs_all_probabilities
-from safeecgmatch.methods.iomatch import Alignment, Heads, align, step
+from safeecgmatch.losses import Alignment, align, one_vs_all_loss, one_vs_all_probabilities
+from safeecgmatch.methods.iomatch import Heads, step
 from tests.methods.harness import learn
 from tests.methods.openset import assert_resumes_exactly, gradients, hyper_of, only_losses, run_to, toy_training
 from tests.vectors import load_vector
@@ -53,7 +53,7 @@ def random_heads(rows: int, seed: int, scale: float = 4.0) -> Heads:
 def test_step_follows_its_equations_and_keeps_gradient_off_the_targets() -> None:
     labelled, weakly, strongly = random_heads(4, 1), random_heads(40, 2), random_heads(40, 3)
     y = torch.tensor([0, 1, 2, 1])
-    result = step(labelled, y, weakly, strongly, Alignment(torch.zeros(128, 3)), hyper_of("iomatch"))
+    result = step((labelled, weakly, strongly), y, Alignment(torch.zeros(128, 3)), 0.5, True, hyper_of("iomatch"))
     p = weakly.closed.detach().softmax(1)
     inlier_loss = open_loss = 0.0
     mean = p.mean(0) / 128
@@ -76,7 +76,9 @@ def test_step_follows_its_equations_and_keeps_gradient_off_the_targets() -> None
     assert 0 < int((result.inlier_mask & result.confident_mask).sum()) < 40
     assert result.terms["inlier"].item() == pytest.approx(inlier_loss, abs=1e-6)
     assert result.terms["open"].item() == pytest.approx(open_loss, abs=1e-6)
-    torch.stack(list(result.terms.values())).sum().backward()
+    supervised = result.terms["closed"] + result.terms["ova"]
+    assert result.total.item() == pytest.approx(supervised.item() + 0.5 * (inlier_loss + open_loss), abs=1e-6)
+    result.total.backward()
     assert all(head.grad is None for head in weakly)
     assert strongly.ova.grad is None and labelled.open.grad is None
     assert strongly.closed.grad is not None and strongly.open.grad is not None
@@ -84,7 +86,8 @@ def test_step_follows_its_equations_and_keeps_gradient_off_the_targets() -> None
 
 def test_without_alignment_the_target_is_the_prediction() -> None:
     weakly = random_heads(8, 5)
-    result = step(random_heads(2, 1), torch.tensor([0, 1]), weakly, random_heads(8, 6), None, hyper_of("iomatch"))
+    z = (random_heads(2, 1), weakly, random_heads(8, 6))
+    result = step(z, torch.tensor([0, 1]), None, 1.0, False, hyper_of("iomatch"))
     assert result.state is None
     assert torch.equal(result.aligned, weakly.closed.detach().softmax(1))
 

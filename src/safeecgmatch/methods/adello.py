@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -39,6 +39,12 @@ class AdelloSwitches(Switches):
     distill: bool
 
 
+class Logits(NamedTuple):
+    labelled: Tensor
+    weak: Tensor
+    strong: Tensor
+
+
 def alpha_at(n: int, total: int, alpha_min: float, power: float) -> float:
     """1 - (1 - alpha_min) (n / N)^power."""
     return 1.0 - (1.0 - alpha_min) * (n / total) ** power
@@ -51,39 +57,35 @@ def shifts(prior: Tensor, labelled_prior: Tensor, alpha: float) -> tuple[Tensor,
     return (labelled_prior + PRIOR_EPS).log() - base, (prior + PRIOR_EPS).log() - base
 
 
+class Priors(NamedTuple):
+    running: Tensor  # p^, changed by each iteration
+    labelled: Tensor  # pi_L
+
+
 @dataclass(frozen=True)
 class Step:
     """The mathematics of one iteration on plain logits; `prior` is the running prior of the next one."""
 
-    labelled: Tensor
-    consistency: Tensor
-    distillation: Tensor
+    total: Tensor
+    terms: dict[str, Tensor]
     accepted: Tensor
     pseudo: Tensor
     prior: Tensor
 
 
-def step(
-    z_l: Tensor,
-    y_l: Tensor,
-    z_w: Tensor,
-    z_s: Tensor,
-    prior: Tensor,
-    labelled_prior: Tensor,
-    alpha: float,
-    hyper: AdelloHyper,
-) -> Step:
-    labelled_shift, shift = shifts(prior, labelled_prior, alpha)
-    p = z_w.detach().softmax(dim=1)
-    pseudo, accepted = accept_confident(z_w, hyper.threshold, strict=False)
-    return Step(
-        labelled=cross_entropy(z_l + labelled_shift, y_l),
-        consistency=pseudo_label_loss(z_s + shift, pseudo, accepted, "batch"),
-        distillation=masked_mean(soft_cross_entropy(z_s + shift, p), ~accepted, "batch"),
-        accepted=accepted,
-        pseudo=pseudo,
-        prior=hyper.prior_decay * prior + (1.0 - hyper.prior_decay) * p.mean(dim=0),
-    )
+def step(z: Logits, y_l: Tensor, priors: Priors, alpha: float, active: set[str], hyper: AdelloHyper) -> Step:
+    """`active` names the unlabelled terms that count, of "consistency" and "distillation"."""
+    labelled_shift, shift = shifts(priors.running, priors.labelled, alpha)
+    p = z.weak.detach().softmax(dim=1)
+    pseudo, accepted = accept_confident(z.weak, hyper.threshold, strict=False)
+    unlabelled = {
+        "consistency": pseudo_label_loss(z.strong + shift, pseudo, accepted, "batch"),
+        "distillation": masked_mean(soft_cross_entropy(z.strong + shift, p), ~accepted, "batch"),
+    }
+    terms = {name: value if name in active else torch.zeros_like(value) for name, value in unlabelled.items()}
+    terms["supervised"] = cross_entropy(z.labelled + labelled_shift, y_l)
+    prior = hyper.prior_decay * priors.running + (1.0 - hyper.prior_decay) * p.mean(dim=0)
+    return Step(torch.stack(list(terms.values())).sum(), terms, accepted, pseudo, prior)
 
 
 class Adello(Method):
@@ -104,21 +106,13 @@ class Adello(Method):
     def losses(self, batch: Batch, n: int) -> Iterator[Losses]:
         views, rate, hyper = self.rng("views"), self.setting.sampling_rate, self.hyper
         x = torch.cat([weak(batch.x_l, views), weak(batch.x_u, views), strong(batch.x_u, views, rate)])
-        z_l, z_w, z_s = self.network(x).split([len(batch.x_l), len(batch.x_u), len(batch.x_u)])
+        z = Logits(*self.network(x).split([len(batch.x_l), len(batch.x_u), len(batch.x_u)]))
         alpha = alpha_at(n, self.setting.iterations, hyper.alpha_min, hyper.alpha_power)
-        result = step(z_l, batch.y_l, z_w, z_s, self.prior, self.labelled_prior, alpha, hyper)
+        starts = {"consistency": self.start} | ({"distillation": self.distill_start} if self.switches.distill else {})
+        active = {name for name, start in starts.items() if n >= start}
+        result = step(z, batch.y_l, Priors(self.prior, self.labelled_prior), alpha, active, hyper)
         self.prior = result.prior
-        terms = {"supervised": result.labelled}
-        if n >= self.start:
-            terms["consistency"] = result.consistency
-        if self.switches.distill and n >= self.distill_start:
-            terms["distillation"] = result.distillation
-        yield Losses(
-            total=torch.stack(list(terms.values())).sum(),
-            terms=terms,
-            accepted=result.accepted & (n >= self.start),
-            pseudo=result.pseudo,
-        )
+        yield Losses(result.total, result.terms, result.accepted & (n >= self.start), result.pseudo)
 
     def outputs(self, x: Tensor) -> Outputs:
         return {"class_logits.main": self.network(x)}

@@ -19,7 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from safeecgmatch.losses import (
-    align_to_uniform,
+    Alignment,
+    align,
     cross_entropy,
     exponential_ramp,
     masked_mean,
@@ -57,25 +58,14 @@ class Heads(NamedTuple):
     open: Tensor  # (n, K+1)
 
 
-@dataclass(frozen=True)
-class Alignment:
-    """Ring of batch means, zeros where never written, float32 whatever the logits; `pointer` is the next slot."""
-
-    means: Tensor
-    pointer: int = 0
-
-
-def align(p: Tensor, state: Alignment) -> tuple[Tensor, Alignment]:
-    """(p~, state): the mean of the batch is written first, so a batch takes part in its own alignment."""
-    means = state.means.clone()
-    means[state.pointer] = p.mean(dim=0)
-    return align_to_uniform(p, means), Alignment(means, (state.pointer + 1) % len(means))
+Views = tuple[Heads, Heads, Heads]  # labelled, weak, strong
 
 
 @dataclass(frozen=True)
 class Step:
     """The mathematics of one iteration on plain logits: losses, targets p~ and q, their masks, the next state."""
 
+    total: Tensor
     terms: dict[str, Tensor]
     aligned: Tensor
     target: Tensor
@@ -85,10 +75,9 @@ class Step:
     state: Alignment | None
 
 
-def step(
-    labelled: Heads, y_l: Tensor, weakly: Heads, strongly: Heads, state: Alignment | None, hyper: IOMatchHyper
-) -> Step:
-    """`state` is None where nothing is aligned."""
+def step(z: Views, y_l: Tensor, state: Alignment | None, weight: float, opened: bool, hyper: IOMatchHyper) -> Step:
+    """`state` None: nothing is aligned; `weight` of both unlabelled losses; `opened`: the open-set loss counts."""
+    labelled, weakly, strongly = z
     p = weakly.closed.detach().softmax(dim=1)
     aligned, state = (p, None) if state is None else align(p, state)
     outlier, inlier = one_vs_all_probabilities(weakly.ova.detach())
@@ -102,7 +91,9 @@ def step(
         "inlier": masked_mean(soft_cross_entropy(strongly.closed, aligned), inlier_mask & confident_mask, "batch"),
         "open": masked_mean(soft_cross_entropy(strongly.open, target), open_mask, "batch"),
     }
-    return Step(terms, aligned, target, inlier_mask, confident_mask, open_mask, state)
+    unlabelled = terms["inlier"] + terms["open"] if opened else terms["inlier"]
+    total = terms["closed"] + terms["ova"] + weight * unlabelled
+    return Step(total, terms, aligned, target, inlier_mask, confident_mask, open_mask, state)
 
 
 class IOMatch(Method):
@@ -125,9 +116,8 @@ class IOMatch(Method):
             nn.init.xavier_normal_(self.ova.weight)
             nn.init.xavier_normal_(self.open.weight)
             nn.init.zeros_(self.open.bias)
-        self.alignment = (
-            Alignment(torch.zeros(self.hyper.queue, classes, device=self.rng.device)) if switches.align else None
-        )
+        means = torch.zeros(self.hyper.queue, classes, device=self.rng.device)
+        self.alignment = Alignment(means) if switches.align else None
 
     def heads(self, x: Tensor) -> Heads:
         features = self.network.features(x)
@@ -151,15 +141,12 @@ class IOMatch(Method):
         sizes = [len(batch.x_l), len(batch.x_u), len(batch.x_u)]
         split = [head.split(sizes) for head in self.heads(x)]
         labelled, weakly, strongly = (Heads(*rows) for rows in zip(*split, strict=True))
-        result = step(labelled, batch.y_l, weakly, strongly, self.alignment, self.hyper)
-        self.alignment, terms = result.state, result.terms
-        unlabelled = terms["inlier"]
-        if n >= self.setting.scaled(self.switches.open_start):
-            unlabelled = unlabelled + terms["open"]
-        total = (
-            terms["closed"] + terms["ova"] + exponential_ramp(n, self.setting.scaled(self.switches.ramp)) * unlabelled
-        )
-        yield Losses(total, terms, result.inlier_mask & result.confident_mask, result.aligned.argmax(dim=1))
+        weight = exponential_ramp(n, self.setting.scaled(self.switches.ramp))
+        opened = n >= self.setting.scaled(self.switches.open_start)
+        result = step((labelled, weakly, strongly), batch.y_l, self.alignment, weight, opened, self.hyper)
+        self.alignment = result.state
+        accepted = result.inlier_mask & result.confident_mask
+        yield Losses(result.total, result.terms, accepted, result.aligned.argmax(dim=1))
 
     def outputs(self, x: Tensor) -> Outputs:
         heads = self.heads(x)

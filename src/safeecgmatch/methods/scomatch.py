@@ -74,6 +74,7 @@ class Logits(NamedTuple):
 class Step:
     """The mathematics of one iteration on plain logits; `state` is the one of the next iteration."""
 
+    total: Tensor
     terms: dict[str, Tensor]
     plus_mask: Tensor
     known_mask: Tensor
@@ -82,8 +83,10 @@ class Step:
     state: State
 
 
-def step(z: Logits, y_l: Tensor, memory_scores: Tensor, x_w: Tensor, state: State, hyper: SCOMatchHyper) -> Step:
-    """`memory_scores` belong to the drawn entries; `x_w` is what the memory keeps of an unlabelled row."""
+def step(
+    z: Logits, y_l: Tensor, memory_scores: Tensor, x_w: Tensor, state: State, opened: bool, hyper: SCOMatchHyper
+) -> Step:
+    """`memory_scores` of the drawn entries; `x_w`: what the memory keeps of a row; `opened`: L_mem and L_plus count."""
     ood = z.weak.shape[1] - 1
     p = z.weak.detach().softmax(dim=1)
     confidence, pseudo = p.max(dim=1)
@@ -99,6 +102,8 @@ def step(z: Logits, y_l: Tensor, memory_scores: Tensor, x_w: Tensor, state: Stat
         "plus": plus,
         "known": pseudo_label_loss(z.strong[:, :ood], pseudo_known, known_mask, "batch"),
     }
+    if not opened:
+        terms |= {"memory": torch.zeros_like(plus), "plus": torch.zeros_like(plus)}
     tallied = F.one_hot(pseudo, ood + 1) * (confidence > hyper.threshold)[:, None]
     lowest, row = p[:, :ood].amax(dim=1).min(dim=0, keepdim=True)
     following = State(
@@ -107,7 +112,7 @@ def step(z: Logits, y_l: Tensor, memory_scores: Tensor, x_w: Tensor, state: Stat
         tallies=state.tallies + tallied.sum(dim=0),
         tau_ood=state.tau_ood,
     )
-    return Step(terms, plus_mask, known_mask, pseudo, pseudo_known, following)
+    return Step(torch.stack(list(terms.values())).sum(), terms, plus_mask, known_mask, pseudo, pseudo_known, following)
 
 
 class SCOMatch(Method):
@@ -147,11 +152,10 @@ class SCOMatch(Method):
         memory = [torch.stack([state.items[j] for j in drawn])] if drawn else []
         sizes = [len(x_l), len(drawn), len(x_w), len(x_s)]
         rows = self.network(torch.cat([x_l, *memory, *copies]))[: sum(sizes)]
-        result = step(Logits(*rows.split(sizes)), batch.y_l, state.scores[drawn], x_w, state, self.hyper)
+        logits, opened = Logits(*rows.split(sizes)), n >= self.start
+        result = step(logits, batch.y_l, state.scores[drawn], x_w, state, opened, self.hyper)
         self.state = result.state
-        late = () if n >= self.start else ("memory", "plus")
-        terms = {name: value for name, value in result.terms.items() if name not in late}
-        yield Losses(torch.stack(list(terms.values())).sum(), terms, result.known_mask, result.pseudo_known)
+        yield Losses(result.total, result.terms, result.known_mask, result.pseudo_known)
 
     def outputs(self, x: Tensor) -> Outputs:
         return {"open_logits.main": self.network(x)}
