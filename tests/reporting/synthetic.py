@@ -50,13 +50,12 @@ def make_params(**changes: Any) -> Params:
     }  # fmt: skip
     for key, value in changes.items():
         values[key] = {**values[key], **value} if isinstance(value, dict) else value
-    sections = {
+    sections: dict[str, type[config.Strict]] = {
         "grid": config.Grid, "ablation": config.Ablation, "sensitivity": config.Sensitivity, "data": config.Data,
         "split": config.Split, "model": config.Model, "train": config.Train,
     }  # fmt: skip
-    return Params.model_construct(
-        **{key: sections[key].model_validate(value) if key in sections else value for key, value in values.items()}
-    )
+    checked: dict[str, Any] = {key: model.model_validate(values[key]) for key, model in sections.items()}
+    return Params.model_construct(**{**values, **checked})
 
 
 def paper_params(**changes: Any) -> Params:
@@ -123,7 +122,7 @@ def make_history(cell: Cell, evaluations: int, every: int) -> pd.DataFrame:
 def write_cell(cell: Cell, params: Params, root: Path, records: int = 120, **summary: Any) -> None:
     folder = root / "runs" / cell.path
     folder.mkdir(parents=True)
-    np.savez(folder / "predictions.npz", **make_predictions(cell, records))
+    np.savez(folder / "predictions.npz", **make_predictions(cell, records))  # type: ignore[arg-type]
     evaluations = params.train.iterations // params.train.evaluate_every
     make_history(cell, evaluations, params.train.evaluate_every).to_csv(folder / "history.csv", index=False)
     content = {"cell": cell.describe(), "protocol": params.protocol, "profile": params.profile, "config_hash": "0" * 16}

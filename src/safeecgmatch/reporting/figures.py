@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from safeecgmatch.config import PROPOSED, Params
+from safeecgmatch.progress import Progress
 from safeecgmatch.reporting.names import dataset_name, in_table_order, method_name
 from safeecgmatch.reporting.published import published
 from safeecgmatch.reporting.reliability import BLUE, GREY, VERMILLION, draw_reliability
@@ -215,12 +216,11 @@ def all_figures(
 
 def write_figures(
     folder: Path, params: Params, results: Results, plots: dict[str, pd.DataFrame], runs: pd.DataFrame
-) -> list[str]:
-    """PNG and PDF of every figure, without dates, so that equal numbers give equal bytes; returns the names."""
-    names = []
-    with rc_context(STYLE):
+) -> None:
+    """PNG and PDF of every figure, without dates, so that equal numbers give equal bytes."""
+    total = 1 + 3 * len(params.grid.datasets) * len(params.grid.ood_levels)
+    with rc_context(STYLE), Progress(total, "tables", "figures") as bar:
         for name, figure in all_figures(params, results, plots, runs):
             figure.savefig(folder / f"{name}.png", dpi=RASTER_DPI, metadata={"Software": None})
             figure.savefig(folder / f"{name}.pdf", metadata={"CreationDate": None, "Creator": None, "Producer": None})
-            names.append(name)
-    return names
+            bar.advance()

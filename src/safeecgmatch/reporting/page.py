@@ -11,7 +11,7 @@ import pandas as pd
 from safeecgmatch.config import Params
 from safeecgmatch.errors import UserError
 from safeecgmatch.files import atomic_path, write_text
-from safeecgmatch.progress import Progress, duration
+from safeecgmatch.progress import duration
 from safeecgmatch.reporting.compare import (
     RULE,
     ColumnComparison,
@@ -133,14 +133,10 @@ def write_report(params: Params, folder: Path) -> None:
     source = provenance(params, runs)
     tables = build_tables(params, metrics, runs)
     columns = compare(tables, params)
-    with Progress(3, "tables", "parts") as bar:
-        with atomic_path(folder / "tables") as partial:
-            partial.mkdir()
-            write_tables(partial, tables, columns, params, source)
-        bar.advance()
-        with atomic_path(folder / "figures") as partial:
-            partial.mkdir()
-            write_figures(partial, params, Results(metrics, params.grid.seeds), plots, runs)
-        bar.advance()
-        write_text(folder / "README.md", readme(params, tables, columns, runs, source))
-        bar.advance()
+    with atomic_path(folder / "tables") as partial:
+        partial.mkdir()
+        write_tables(partial, tables, columns, params, source)
+    with atomic_path(folder / "figures") as partial:
+        partial.mkdir()
+        write_figures(partial, params, Results(metrics, params.grid.seeds), plots, runs)
+    write_text(folder / "README.md", readme(params, tables, columns, runs, source))

@@ -39,7 +39,9 @@ def data_sources(params: Params) -> str:
 def provenance(params: Params, runs: pd.DataFrame) -> str:
     """The sentence that ends every caption."""
     seeds = ", ".join(str(seed) for seed in params.grid.seeds)
-    weight = "" if params.lambda_sum == 1 else f" SafeECGMatch with lambda_sum = {params.lambda_sum:g}."
+    weight = (
+        "" if params.lambda_sum == 1 else f" The main runs of SafeECGMatch have lambda_sum = {params.lambda_sum:g}."
+    )
     return (
         f"Profile {params.profile}, protocol {params.protocol}, seed{'s' if len(params.grid.seeds) > 1 else ''} "
         f"{seeds}; {data_sources(params)}, {params.data.sampling_rate} Hz; cells trained at {commits(runs)}.{weight}"
@@ -53,7 +55,7 @@ def release_notes(params: Params, runs: pd.DataFrame) -> list[str]:
     notes = []
     methods = params.grid.methods
     if "safestudent" in methods:
-        flagged = runs[(runs["method"] == "safestudent") & runs.get("no_competitor", pd.Series(dtype=object)).eq(True)]
+        flagged = runs[(runs["method"] == "safestudent") & runs["no_competitor"].eq(True)]
         dropped = ", ".join(flagged["cell"]) or "none here"
         notes.append(
             "SafeStudent: as in the published code, a seed whose unlabelled phase never beats its supervised phase "

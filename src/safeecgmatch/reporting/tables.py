@@ -22,7 +22,10 @@ from safeecgmatch.reporting.names import (
 from safeecgmatch.reporting.provenance import provenance, release_notes
 from safeecgmatch.reporting.results import THIRD, Entry, Results, Selection, marks, same_weight, weight_label
 
-STD_NOTE = "Mean ± sample standard deviation (ddof = 1) over the seeds; a dash is a missing cell."
+STD_NOTE = (
+    "Mean ± sample standard deviation (ddof = 1) over the seeds; a dash is a missing cell. The CSV has full precision "
+    "and 95 % t-intervals."
+)
 MARK_NOTE = (
     "Best results are bold and second-best underlined within each OOD setting, from unrounded means; ties share a mark."
 )
