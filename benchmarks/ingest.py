@@ -114,7 +114,7 @@ def records_per_second_of_wfdb(headers: list[Path]) -> float:
 
 
 def main(
-    records: int = typer.Option(21_799, min=2000, help="Size of the archive."),
+    records: int = typer.Option(21_799, min=100, help="Size of the archive."),
     sample: int = typer.Option(200, min=10, help="Records for the plain wfdb loop."),
     material: Path = typer.Option(Path("no material"), help="Folder with PTB-XL's two tables."),
     scratch: Path = typer.Option(None, help="Where to put the archive; default: the system's temporary folder."),
