@@ -69,10 +69,13 @@ def test_headline_has_at_most_16_numbers_and_files_round_trip(study: Study, tmp_
     back = pd.read_csv(tmp_path / "report" / "metrics.csv")
     assert back["value"].tolist() == study.evaluation.metrics["value"].tolist()
     assert {path.name for path in (tmp_path / "report" / "plots").iterdir()} == {
-        "accuracy_ece.csv", "training.csv", "reliability.csv", "ood_scores.csv",
+        "accuracy_ece.csv", "safeecgmatch_validation.csv", "training.csv", "reliability.csv", "ood_scores.csv",
     }  # fmt: skip
     accuracy = study.evaluation.plots["accuracy_ece"]
-    assert len(accuracy) == 48 and not accuracy.isna().any(axis=None)
+    assert len(accuracy) == 48 and not accuracy.isna().any(axis=None) and accuracy["label"].is_unique
+    validation = study.evaluation.plots["safeecgmatch_validation"]
+    assert list(validation.columns) == ["iteration", "ptbxl_30", "ptbxl_60", "cinc21_30", "cinc21_60"]
+    assert validation["iteration"].tolist() == [50, 100, 150] and not validation.isna().any(axis=None)
 
 
 def test_pooled_plots_add_up(study: Study) -> None:

@@ -22,7 +22,7 @@ from safeecgmatch.calibration.metrics import (
     reported_branch,
 )
 from safeecgmatch.calibration.temperature import fit_temperature
-from safeecgmatch.config import Cell, Params, cells, read_yaml
+from safeecgmatch.config import PROPOSED, Cell, Params, cells, read_yaml
 from safeecgmatch.errors import UserError
 from safeecgmatch.files import atomic_path, read_json, write_json
 from safeecgmatch.progress import Progress
@@ -223,7 +223,20 @@ def accuracy_ece_frame(metrics: pd.DataFrame, main_cells: set[str]) -> pd.DataFr
         & metrics["cell"].isin(main_cells)
     ]
     means = chosen.pivot_table(index=["dataset", "ood", "method"], columns="metric", values="value", sort=False)
-    return means.reset_index().rename_axis(columns=None)
+    frame = means.reset_index().rename_axis(columns=None)
+    labels = [f"{dataset} {ood} % {method}" for dataset, ood, method in means.index]
+    frame.insert(0, "label", labels)  # one name per bar or point, for `dvc plots`
+    return frame
+
+
+def validation_frame(training: pd.DataFrame, main_cells: set[str]) -> pd.DataFrame:
+    """Validation accuracy of SafeECGMatch, mean over seeds, one column per setting: for `dvc plots diff`."""
+    chosen = training[(training["method"] == PROPOSED) & training["cell"].isin(main_cells)]
+    settings = chosen["dataset"] + "_" + chosen["ood"].astype(str)
+    means = chosen.assign(setting=settings).pivot_table(
+        index="iteration", columns="setting", values="val_accuracy", sort=False
+    )
+    return means.sort_index().reset_index().rename_axis(columns=None)
 
 
 def headline_numbers(metrics: pd.DataFrame, runs: pd.DataFrame, params: Params) -> dict[str, Any]:
@@ -260,12 +273,14 @@ def evaluate(params: Params, runs: Path = Path("runs"), tracking: Path = Path("t
     metrics = pd.DataFrame(rows, columns=METRIC_COLUMNS)
     run_frame = pd.DataFrame(run_rows)
     main = {member.cell.path for members in _by_setting(stored).values() for member in members}
+    training = training_frame(stored)
     return Evaluation(
         metrics,
         run_frame,
         {
             "accuracy_ece": accuracy_ece_frame(metrics, main),
-            "training": training_frame(stored),
+            "safeecgmatch_validation": validation_frame(training, main),
+            "training": training,
             "reliability": reliability_frame(stored),
             "ood_scores": ood_score_frame(stored),
         },
