@@ -14,7 +14,7 @@ from safeecgmatch.models import parameter_count
 from safeecgmatch.training.loop import Training
 from safeecgmatch.views import spectrum
 from tests.methods.harness import learn
-from tests.methods.toy import bits, run, toy_training
+from tests.methods.toy import accepted_unseen_share, bits, run, toy_training
 
 EAGER = {"inlier_threshold": 0.4, "confidence_threshold": 0.35}  # so that records are selected from the start
 LATE = ("cls_cal", "ood_cal", "fix")
@@ -210,5 +210,7 @@ def test_size_at_paper_width() -> None:
 @pytest.mark.parametrize("protocol", ["paper", "release"])
 def test_learns_the_phantom(protocol: str) -> None:
     metrics, training = learn("safeecgmatch", protocol)
-    print(protocol, metrics, training.history)
+    share = accepted_unseen_share(training)
+    print(protocol, metrics, "AUROC", metrics["auroc"], "unseen among accepted", share, training.history)
     assert metrics["balanced_accuracy"] >= 0.6
+    assert share < float((training.pool.labels == 3).double().mean())  # fewer than in the pool

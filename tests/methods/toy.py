@@ -85,3 +85,9 @@ def run(training: Training) -> Training:
 def bits(state: dict[str, Tensor]) -> dict[str, bytes]:
     """Comparable bit by bit, empty table bins (NaN) included."""
     return {name: value.detach().contiguous().numpy().tobytes() for name, value in state.items()}
+
+
+def accepted_unseen_share(training: Training) -> float:
+    """Share of unseen records among all accepted pseudo-labels of a run."""
+    rows = [row for row in training.history if row["mask_rate"]]
+    return sum(row["mask_rate"] * row["pseudo_ood_share"] for row in rows) / sum(row["mask_rate"] for row in rows)
