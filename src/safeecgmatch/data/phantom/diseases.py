@@ -15,7 +15,7 @@ from safeecgmatch.data.phantom.heart import DOWER, QRS, ST, Array, Heart, Noise,
 
 # Severity of a diagnosis, drawn uniformly: 0 leaves a normal heart, 1 is the textbook picture.
 SEVERITY: dict[str, tuple[float, float]] = {
-    "MI": (0.8, 1.2),
+    "MI": (0.5, 1.1),
     "CD": (0.85, 1.15),
     "STTC": (0.6, 1.1),
     "HYP": (0.6, 1.1),
@@ -121,12 +121,12 @@ DIAGNOSES: dict[str, dict[str, tuple[Diagnosis, ...]]] = {
             Diagnosis("LMI", 0.08, effects.infarct("lateral")),
         ),
         "CD": (
-            Diagnosis("CRBBB", 0.32, effects.right_bundle),
+            Diagnosis("CRBBB", 0.29, effects.right_bundle),
             Diagnosis("IRBBB", 0.08, effects.right_bundle),
-            Diagnosis("CLBBB", 0.36, effects.left_bundle),
-            Diagnosis("LAFB", 0.08, effects.left_anterior),
+            Diagnosis("CLBBB", 0.31, effects.left_bundle),
+            Diagnosis("LAFB", 0.12, effects.left_anterior),
             Diagnosis("IVCD", 0.12, effects.slow_ventricles),
-            Diagnosis("1AVB", 0.04, effects.slow_av_node),
+            Diagnosis("1AVB", 0.08, effects.slow_av_node),
         ),
         "STTC": (
             Diagnosis("ISC_", 0.30, effects.ischaemia),
