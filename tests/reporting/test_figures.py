@@ -54,7 +54,7 @@ def test_grids_have_one_panel_per_method(study: Study) -> None:
 def test_a_method_without_runs_says_so(study: Study) -> None:
     plots = study.evaluation.plots["training"]
     figure = training_grid(study.params, plots[plots["method"] != "adello"], ("ptbxl", 30))
-    silent = [axes.get_title() for axes in figure.axes if any(t.get_text() == "nothing to show" for t in axes.texts)]
+    silent = [axes.get_title() for axes in figure.axes if any(t.get_text() == "no runs" for t in axes.texts)]
     assert silent == ["Adello"]
 
 

@@ -101,7 +101,7 @@ def _point(axes: Axes, index: int, method: str, pair: list[Summary]) -> None:
 def method_grid(
     params: Params, setting: Setting, title: str, labels: tuple[str, str], draw: Callable[[Axes, str], bool]
 ) -> Figure:
-    """One small panel per method, one legend below; `draw` returns False where the method has nothing to show.
+    """One small panel per method, one legend below; `draw` returns False where the method has no runs.
 
     Margins are set by hand, in inches: matplotlib's automatic layout would take longer than all the drawing.
     """
@@ -117,7 +117,7 @@ def method_grid(
         axes.set_title(method_name(method).name)
         axes.tick_params(labelsize=6)
         if not draw(axes, method):
-            axes.text(0.5, 0.5, "nothing to show", ha="center", va="center", transform=axes.transAxes, color=GREY)
+            axes.text(0.5, 0.5, "no runs", ha="center", va="center", transform=axes.transAxes, color=GREY)
             axes.set(xticks=[], yticks=[])
         if index % PANELS_PER_ROW:
             axes.tick_params(labelleft=False)
@@ -190,11 +190,13 @@ def training_grid(params: Params, frame: pd.DataFrame, setting: Setting) -> Figu
         for column, (label, colour, line) in CURVES.items():
             if means[column].notna().any():
                 axes.plot(means.index, means[column], line, color=colour, label=label, linewidth=1.2, marker=dot)
+        axes.axhline(setting[1] / 100, color=GREY, linewidth=0.6)
         axes.set(ylim=(0, 1), yticks=[0, 0.5, 1])
+        axes.set_xlim(left=0)
         axes.xaxis.set_major_locator(MaxNLocator(3, integer=True))
         return True
 
-    title = "Training curves and pseudo-label quality, mean over seeds"
+    title = "Training curves and pseudo-label quality, mean over seeds (grey: unseen share of the pool)"
     return method_grid(params, setting, title, ("iteration", "share"), draw)
 
 
