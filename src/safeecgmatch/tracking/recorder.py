@@ -125,13 +125,16 @@ def import_mlflow() -> None:
 def main(arguments: list[str]) -> None:
     # The training decides when to stop; a Ctrl-C reaches this process too and must not cut the run off.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # mlflow prints links to runs; they must not get between the answers.
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     import_mlflow()
     if arguments:
         with Server(arguments[-1], Connection) as server:
-            print("ready", flush=True)
+            print("ready", file=answers, flush=True)
             server.serve_forever()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    recorder = Recorder(sys.stdout)
+    recorder = Recorder(answers)
     if not recorder.serve(sys.stdin):
         signal.alarm(SECONDS_AFTER_AN_INTERRUPTION)
         recorder.interrupted()
