@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from safeecgmatch.data.preparation import Rejected, band_pass, band_pass_coefficients, prepare, resample
+from safeecgmatch.data.preparation import Fit, Rejected, band_pass, band_pass_coefficients, prepare, resample
 from safeecgmatch.data.readers import Recording
 from tests.data.tiny import waves
 from tests.vectors import load_vector
@@ -15,9 +15,14 @@ def recording(values: NDArray[np.int16] | NDArray[np.float64], rate: float = 100
     return Recording(rate, values, np.full(leads, float(gain)), np.zeros(leads), ("mV",) * leads)
 
 
+def fit(recording: Recording, sampling_rate: int, preprocessing: str) -> tuple[NDArray[np.int16], Fit]:
+    row = np.zeros((12, 10 * sampling_rate), dtype=np.int16)
+    return row, prepare(recording, sampling_rate, preprocessing, row)
+
+
 def reason_of(values: NDArray[np.int16], preprocessing: str = "none", rate: float = 100) -> tuple[str, str]:
     with pytest.raises(Rejected) as caught:
-        prepare(recording(values, rate), 100, preprocessing)
+        fit(recording(values, rate), 100, preprocessing)
     return caught.value.reason, caught.value.detail
 
 
@@ -36,22 +41,22 @@ def test_the_filter_equals_the_vector() -> None:
 
 def test_a_plain_row_is_the_transposed_record() -> None:
     values = waves(1, 1000)
-    row = prepare(recording(values), 100, "none")
-    np.testing.assert_array_equal(row.signal, values.T)
-    assert (row.signal.dtype, row.signal.flags.c_contiguous, row.length, row.clipped) == (np.int16, True, 1000, 0)
+    row, result = fit(recording(values), 100, "none")
+    np.testing.assert_array_equal(row, values.T)
+    assert result == Fit(length=1000, clipped=0)
 
 
 def test_first_ten_seconds_and_zero_padding() -> None:
     long, short = waves(1, 1500), waves(2, 700)
-    np.testing.assert_array_equal(prepare(recording(long), 100, "release").signal, long[:1000].T)
-    row = prepare(recording(short), 100, "release")
-    np.testing.assert_array_equal(row.signal[:, :700], short.T)
-    assert row.length == 700
-    assert not row.signal[:, 700:].any()
+    np.testing.assert_array_equal(fit(recording(long), 100, "release")[0], long[:1000].T)
+    row, result = fit(recording(short), 100, "release")
+    np.testing.assert_array_equal(row[:, :700], short.T)
+    assert result.length == 700
+    assert not row[:, 700:].any()
 
 
 def test_one_second_is_the_shortest() -> None:
-    assert prepare(recording(waves(1, 100)), 100, "none").length == 100
+    assert fit(recording(waves(1, 100)), 100, "none")[1].length == 100
     assert reason_of(waves(1, 99)) == ("too short", "99 samples at 100 Hz")
     assert reason_of(waves(1, 0)) == ("too short", "0 samples at 100 Hz")
 
@@ -70,7 +75,7 @@ def test_missing_samples_are_named_with_place_and_lead() -> None:
 def test_missing_samples_behind_the_stored_part_matter_only_if_they_can_reach_it() -> None:
     values = waves(1, 1500)
     values[1200, 3] = -32768
-    np.testing.assert_array_equal(prepare(recording(values), 100, "release").signal, values[:1000].T)
+    np.testing.assert_array_equal(fit(recording(values), 100, "release")[0], values[:1000].T)
     assert reason_of(values, "ecgmatch")[0] == "NaN or invalid samples"
     assert reason_of(values, "release", rate=120)[0] == "NaN or invalid samples"
 
@@ -79,7 +84,7 @@ def test_infinite_floats_from_the_fallback_reader_are_invalid() -> None:
     values = waves(1, 1000).astype(np.float64)
     values[3, 3] = np.inf
     with pytest.raises(Rejected, match="NaN or invalid samples"):
-        prepare(recording(values, gain=1), 100, "none")
+        fit(recording(values, gain=1), 100, "none")
 
 
 @pytest.mark.parametrize("constant", [0, 7])
@@ -91,6 +96,15 @@ def test_a_lead_without_signal(constant: int) -> None:
         assert reason_of(values) == ("all-zero lead", "lead aVL")
 
 
+def test_a_rejected_record_leaves_zeros() -> None:
+    values = waves(1, 1000)
+    values[:, 4] = 0
+    row = np.zeros((12, 1000), dtype=np.int16)
+    with pytest.raises(Rejected):
+        prepare(recording(values), 100, "none", row)
+    assert not row.any()
+
+
 def test_a_lead_that_is_zero_only_in_the_stored_part_is_dropped() -> None:
     values = waves(1, 1500)
     values[:1000, 0] = 0
@@ -100,10 +114,10 @@ def test_a_lead_that_is_zero_only_in_the_stored_part_is_dropped() -> None:
 def test_resampling_keeps_a_slow_wave() -> None:
     time = np.arange(2570) / 257
     wave = 1000 * np.sin(2 * np.pi * 1.3 * time)[:, None] * np.ones(12)
-    row = prepare(recording(np.rint(wave).astype(np.int16), rate=257), 100, "release")
+    row, result = fit(recording(np.rint(wave).astype(np.int16), rate=257), 100, "release")
     expected = 1000 * np.sin(2 * np.pi * 1.3 * np.arange(1000) / 100)
-    assert row.length == 1000
-    np.testing.assert_allclose(row.signal[0, 50:-50], expected[50:-50], atol=10)
+    assert result.length == 1000
+    np.testing.assert_allclose(row[0, 50:-50], expected[50:-50], atol=10)
 
 
 def test_resampled_length() -> None:
@@ -114,8 +128,8 @@ def test_the_filter_removes_wander_and_mains_and_keeps_the_middle() -> None:
     time = np.arange(5000) / 500
     wander, mains, middle = (np.sin(2 * np.pi * frequency * time) for frequency in (0.1, 100, 10))
     signal = (1000 * (wander + mains + middle))[:, None] * np.ones(12)
-    row = prepare(recording(np.rint(signal).astype(np.int16), rate=500), 500, "ecgmatch")
-    np.testing.assert_allclose(row.signal[0, 1000:4000], 1000 * middle[1000:4000], atol=40)
+    row, _ = fit(recording(np.rint(signal).astype(np.int16), rate=500), 500, "ecgmatch")
+    np.testing.assert_allclose(row[0, 1000:4000], 1000 * middle[1000:4000], atol=40)
 
 
 def test_a_rate_too_low_for_the_filter_is_a_reason() -> None:
@@ -126,6 +140,6 @@ def test_a_rate_too_low_for_the_filter_is_a_reason() -> None:
 def test_amplitudes_beyond_the_range_are_clipped_and_counted() -> None:
     values = np.clip(waves(1, 1000), -1000, 1000)
     values[10, 0], values[11, 0] = 30_000, -30_000
-    row = prepare(recording(values, gain=500), 100, "none")
-    assert (row.clipped, row.signal[0, 10], row.signal[0, 11]) == (2, 32_767, -32_767)
-    assert row.signal[0, 12] == values[12, 0] * 2
+    row, result = fit(recording(values, gain=500), 100, "none")
+    assert (result.clipped, row[0, 10], row[0, 11]) == (2, 32_767, -32_767)
+    assert row[0, 12] == values[12, 0] * 2

@@ -60,13 +60,12 @@ class Outcome:
 
 def _read_one(job: Job, header: str, row: np.ndarray) -> Outcome:
     try:
-        prepared = prepare(read_record(job.folder / header), job.sampling_rate, job.preprocessing)
+        fit = prepare(read_record(job.folder / header), job.sampling_rate, job.preprocessing, row)
     except Unreadable as error:
         return Outcome(reason=UNREADABLE, detail=str(error))
     except Rejected as error:
         return Outcome(reason=error.reason, detail=error.detail)
-    row[:] = prepared.signal
-    return Outcome(prepared.length, prepared.clipped)
+    return Outcome(fit.length, fit.clipped)
 
 
 def ingest(job: Job) -> list[Outcome]:
@@ -119,6 +118,8 @@ def read_all(
     with signals.open("wb") as stream:
         stream.write(header)
         stream.truncate(size)
+        if hasattr(os, "posix_fallocate"):  # three times faster to write to, and a full disk is found out now
+            os.posix_fallocate(stream.fileno(), 0, size)
     jobs = [
         Job(
             folder,

@@ -34,8 +34,9 @@ class Rejected(Exception):
 
 
 @dataclass(frozen=True)
-class Row:
-    signal: NDArray[np.int16]  # (12, samples) microvolts
+class Fit:
+    """How a recording fitted into its row."""
+
     length: int  # samples before zero-padding
     clipped: int  # samples beyond the range of int16
 
@@ -70,8 +71,8 @@ def _names(hits: NDArray[np.bool_]) -> str:
     return "lead " + ", ".join(name for name, hit in zip(LEADS, leads, strict=True) if hit)
 
 
-def prepare(recording: Recording, sampling_rate: int, preprocessing: str) -> Row:
-    """The row of a recording; raises `Rejected` with the reason if it has none."""
+def prepare(recording: Recording, sampling_rate: int, preprocessing: str, row: NDArray[np.int16]) -> Fit:
+    """Write a recording to `row`, (12, samples) zeros, in microvolts; raises `Rejected` if it cannot be used."""
     samples = SECONDS * sampling_rate
     if recording.leads != len(LEADS):
         raise Rejected(selection.WRONG_LEADS, f"{recording.leads} leads, not {len(LEADS)}")
@@ -96,9 +97,9 @@ def prepare(recording: Recording, sampling_rate: int, preprocessing: str) -> Row
         signal = np.rint(signal)
         clipped = int((np.abs(signal) > LARGEST).sum())
         signal = np.clip(signal, -LARGEST, LARGEST)
-    row = np.zeros((len(LEADS), samples), dtype=np.int16)
     row[:, : len(signal)] = signal.T
     silent = ~np.atleast_1d(row.any(axis=1))
     if silent.any():
+        row[:] = 0  # an unusable record leaves no samples behind
         raise Rejected(selection.ZERO_LEAD, _names(silent[None]))
-    return Row(row, len(signal), clipped)
+    return Fit(len(signal), clipped)

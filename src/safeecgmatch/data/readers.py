@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -73,13 +74,18 @@ class Recording:
 
     def microvolts(self) -> NDArray[np.int16] | NDArray[np.float64]:
         """In microvolts; the stored integers themselves where they already are (1000 per mV, as in PTB-XL)."""
-        unknown = [unit for unit in self.units if unit.lower() not in MICROVOLTS]
-        if unknown:
-            raise Unreadable(f"its signals are in the unit {unknown[0]!r}, which is not a voltage")
-        scale = np.array([MICROVOLTS[unit.lower()] for unit in self.units])
+        scale = microvolts_per_unit(self.units)
         if self.values.dtype == np.int16 and not self.baseline.any() and (self.gain == scale).all():
             return self.values
         return self.physical() * scale
+
+
+@lru_cache(maxsize=256)
+def microvolts_per_unit(units: tuple[str, ...]) -> NDArray[np.float64]:
+    unknown = [unit for unit in units if unit.lower() not in MICROVOLTS]
+    if unknown:
+        raise Unreadable(f"its signals are in the unit {unknown[0]!r}, which is not a voltage")
+    return np.array([MICROVOLTS[unit.lower()] for unit in units])
 
 
 def header_lines(text: str) -> list[list[str]]:
@@ -93,26 +99,28 @@ def parse_header(lines: list[list[str]]) -> Header | None:
     The record line may carry a file name in place of the record name (`E00004.mat 12 500 5000`), as old Challenge
     files do and `wfdb` refuses.
     """
-    if not lines or len(lines[0]) < 4 or "/" in lines[0][0]:
+    if len(lines) < 2 or len(lines[0]) < 4 or "/" in lines[0][0]:
         return None
     _, leads, rate, samples = lines[0][:4]
     if not (leads.isdecimal() and samples.isdecimal() and _RATE.fullmatch(rate) and len(lines) == int(leads) + 1):
         return None
-    gains, baselines, units, places = [], [], [], set()
-    for line in lines[1:]:
-        if len(line) < 5:
-            return None
-        form, gain, zero = _FORMAT.fullmatch(line[1]), _GAIN.fullmatch(line[2]), _INTEGER.fullmatch(line[4])
-        if not form or not gain or not zero or float(gain[1]) == 0:
-            return None
-        places.add((line[0], int(form[1] or 0)))
-        gains.append(float(gain[1]))
-        baselines.append(float(zero[0] if gain[2] is None else gain[2]))
-        units.append(gain[3] or "mV")
-    if len(places) != 1 or float(rate) == 0:
+    signals = [(line[0], *_signal(*line[1:3], line[4])) for line in lines[1:] if len(line) > 4]
+    if len(signals) != int(leads) or float(rate) == 0:
         return None
-    [(file, offset)] = places
-    return Header(float(rate), int(samples), file, offset, np.array(gains), np.array(baselines), tuple(units))
+    files, offsets, gains, baselines, units = zip(*signals, strict=True)
+    if len(set(files)) != 1 or len(set(offsets)) != 1 or 0 in gains:
+        return None
+    return Header(float(rate), int(samples), files[0], offsets[0], np.array(gains), np.array(baselines), units)
+
+
+@lru_cache(maxsize=4096)  # the signals of a record, and most records, have the same few specifications
+def _signal(form: str, gain: str, zero: str) -> tuple[int, float, float, str]:
+    """Offset, gain, baseline and unit of a signal of the plain form; a gain of 0, which none has, for any other."""
+    offset, numbers, middle = _FORMAT.fullmatch(form), _GAIN.fullmatch(gain), _INTEGER.fullmatch(zero)
+    if not offset or not numbers or not middle:
+        return 0, 0.0, 0.0, ""
+    baseline = middle[0] if numbers[2] is None else numbers[2]
+    return int(offset[1] or 0), float(numbers[1]), float(baseline), numbers[3] or "mV"
 
 
 def read_text(header: Path) -> str:
@@ -127,9 +135,10 @@ def read_text(header: Path) -> str:
 
 def _refuse_foreign_files(lines: list[list[str]], header: Path) -> None:
     """Every file that a header names has to lie beside it, whoever reads it afterwards."""
-    for number, line in enumerate(lines):
-        name = line[0].split("/")[0] if number == 0 else line[0]
-        if not (PLAIN_NAME.fullmatch(name) or (number and name == "~")):
+    record = {line[0].split("/")[0] for line in lines[:1]}
+    files = {line[0] for line in lines[1:]} - {"~"}
+    for name in sorted(record | files):
+        if not PLAIN_NAME.fullmatch(name):
             raise Unreadable(f"{header.name} names the file {name!r}, which is not a plain name in its own folder")
 
 
