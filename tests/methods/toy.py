@@ -88,6 +88,8 @@ def bits(state: dict[str, Tensor]) -> dict[str, bytes]:
 
 
 def accepted_unseen_share(training: Training) -> float:
-    """Share of unseen records among all accepted pseudo-labels of a run."""
+    """Share of unseen records among all accepted pseudo-labels of a run; NaN where none was accepted."""
     rows = [row for row in training.history if row["mask_rate"]]
+    if not rows:
+        return float("nan")
     return sum(row["mask_rate"] * row["pseudo_ood_share"] for row in rows) / sum(row["mask_rate"] for row in rows)
