@@ -90,14 +90,14 @@ def anonymous_kilobytes(pid: int) -> int:
 
 
 class PeakMemory(threading.Thread):
-    """Looks every 20 ms; `peak` in kB."""
+    """Looks every 50 ms; `peak` in kB."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
         self.peak, self.stopped = 0, threading.Event()
 
     def run(self) -> None:
-        while not self.stopped.wait(0.02):
+        while not self.stopped.wait(0.05):
             self.peak = max(self.peak, anonymous_kilobytes(os.getpid()))
 
 

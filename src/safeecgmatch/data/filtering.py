@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from functools import lru_cache
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ from safeecgmatch.errors import UserError
 from safeecgmatch.files import atomic_path, sha256_of, write_json
 from safeecgmatch.progress import Progress
 
-BLOCK = 64  # records per job and per move
+BLOCK = 16  # records per job: a block of 2 MB stays in a processor's cache
 WORTH_WORKERS = 1500  # records; below that, starting processes takes longer than reading
 
 
@@ -68,9 +69,16 @@ def _read_one(job: Job, header: str, row: np.ndarray) -> Outcome:
     return Outcome(fit.length, fit.clipped)
 
 
+@lru_cache(maxsize=1)
+def _buffer(samples: int) -> np.ndarray:
+    """One block per process, used again and again: fresh memory for each would cost more than reading the records."""
+    return np.empty((BLOCK, len(LEADS), samples), dtype=np.int16)
+
+
 def ingest(job: Job) -> list[Outcome]:
     """Read one block of records and write its rows; runs in a worker."""
-    block = np.zeros((len(job.headers), len(LEADS), SECONDS * job.sampling_rate), dtype=np.int16)
+    block = _buffer(SECONDS * job.sampling_rate)[: len(job.headers)]
+    block.fill(0)
     outcomes = [_read_one(job, header, row) for header, row in zip(job.headers, block, strict=True)]
     with job.signals.open("r+b") as stream:
         stream.seek(job.offset)

@@ -114,4 +114,4 @@ def draw_page(
             page.paste(draw_strip(np.asarray(signals[row]), sampling_rate), (left, top))
             draw.text((left, top - 6), label, fill=INK, font=large, anchor="ls")
             draw.text((right, top - 6), note, fill=INK, font=small, anchor="rs")
-    page.save(target, format="PNG")
+    page.save(target, format="PNG", compress_level=3)  # half the time of the default, a tenth more bytes
