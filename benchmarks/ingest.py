@@ -132,6 +132,7 @@ def main(
         real = (material / DATABASE).is_file()
         names = real_tables(folder, material, records) if real else generated_tables(folder, records)
         write_waveforms(folder, names)
+        os.sync()  # an archive lies on the disk; writing it back meanwhile would slow the filter
         headers = [folder / f"{name}.hea" for name in names[:: max(len(names) // sample, 1)]]
         before, _ = records_per_second_of_wfdb(headers)
         memory = PeakMemory()
