@@ -32,11 +32,11 @@ class Teacher:
         self._follow(student)
         for mine, theirs in zip(self.network.parameters(), student.parameters(), strict=True):
             mine.mul_(decay).add_(theirs, alpha=1.0 - decay)
-        for mine, theirs in zip(self.network.buffers(), student.buffers(), strict=True):
-            if buffers == "ema" and mine.is_floating_point():
-                mine.mul_(decay).add_(theirs, alpha=1.0 - decay)
+        for statistic, current in zip(self.network.buffers(), student.buffers(), strict=True):
+            if buffers == "ema" and statistic.is_floating_point():
+                statistic.mul_(decay).add_(current, alpha=1.0 - decay)
             elif buffers != "frozen":
-                mine.copy_(theirs)
+                statistic.copy_(current)
 
     def copy_from(self, student: nn.Module) -> None:
         """The student as it is now, batch-norm statistics included."""
