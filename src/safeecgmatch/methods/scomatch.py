@@ -155,7 +155,8 @@ class SCOMatch(Method):
         logits, opened = Logits(*rows.split(sizes)), n >= self.start
         result = step(logits, batch.y_l, state.scores[drawn], x_w, state, opened, self.hyper)
         self.state = result.state
-        yield Losses(result.total, result.terms, result.known_mask, result.pseudo_known)
+        accepted = result.plus_mask if opened else result.known_mask
+        yield Losses(result.total, result.terms, accepted, result.pseudo_plus)
 
     def outputs(self, x: Tensor) -> Outputs:
         return {"open_logits.main": self.network(x)}

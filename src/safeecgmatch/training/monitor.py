@@ -11,7 +11,7 @@ from safeecgmatch.methods.base import Losses
 
 
 class Monitor:
-    """Mean losses, share of accepted unlabelled records, and how right and how closed-set the accepted ones are.
+    """Mean losses, share of accepted unlabelled records, and how many of those are right, or unseen taken for seen.
 
     Hidden labels of the pool are read here and nowhere else in training.
     """
@@ -29,7 +29,8 @@ class Monitor:
             self._add("offered", torch.tensor(len(accepted), device=accepted.device))
             self._add("accepted", accepted.sum())
             self._add("right", (accepted & (losses.pseudo == hidden)).sum())
-            self._add("unseen", (accepted & (hidden == num_classes)).sum())
+            taken_for_seen = accepted & (losses.pseudo < num_classes)  # SCOMatch has a pseudo-label "unseen" as well
+            self._add("unseen", (taken_for_seen & (hidden == num_classes)).sum())
 
     def _add(self, name: str, value: Tensor) -> None:
         value = value.detach().to(torch.float64)
