@@ -7,17 +7,18 @@ So memory stays at a few blocks per worker however large the archive is, and the
 from __future__ import annotations
 
 import errno
+import hashlib
 import io
 import os
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from functools import lru_cache
 from multiprocessing import get_context
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ from safeecgmatch.errors import UserError
 from safeecgmatch.files import atomic_path, sha256_of, write_json
 from safeecgmatch.progress import Progress
 
-BLOCK = 16  # records per job: a block of 2 MB stays in a processor's cache
+BLOCK = 32  # records per job
 WORTH_WORKERS = 1500  # records; below that, starting processes takes longer than reading
 
 
@@ -60,6 +61,7 @@ class Outcome:
 
 
 def _read_one(job: Job, header: str, row: np.ndarray) -> Outcome:
+    row.fill(0)
     try:
         fit = prepare(read_record(job.folder / header), job.sampling_rate, job.preprocessing, row)
     except Unreadable as error:
@@ -69,21 +71,25 @@ def _read_one(job: Job, header: str, row: np.ndarray) -> Outcome:
     return Outcome(fit.length, fit.clipped)
 
 
-@lru_cache(maxsize=1)
-def _buffer(samples: int) -> np.ndarray:
-    """One block per process, used again and again: fresh memory for each would cost more than reading the records."""
-    return np.empty((BLOCK, len(LEADS), samples), dtype=np.int16)
-
-
 def ingest(job: Job) -> list[Outcome]:
     """Read one block of records and write its rows; runs in a worker."""
-    block = _buffer(SECONDS * job.sampling_rate)[: len(job.headers)]
-    block.fill(0)
-    outcomes = [_read_one(job, header, row) for header, row in zip(job.headers, block, strict=True)]
-    with job.signals.open("r+b") as stream:
-        stream.seek(job.offset)
-        stream.write(block.data)
+    # One row, used again and again: it stays in the processor's cache from reading to writing.
+    row = np.empty((len(LEADS), SECONDS * job.sampling_rate), dtype=np.int16)
+    outcomes = []
+    with job.signals.open("r+b", buffering=0) as stream:
+        for number, header in enumerate(job.headers):
+            outcome = _read_one(job, header, row)
+            outcomes.append(outcome)
+            if not outcome.reason:
+                stream.seek(job.offset + number * row.nbytes)
+                left = row.data.cast("B")
+                while left:
+                    left = left[stream.write(left) :]
     return outcomes
+
+
+def _row_bytes(samples: int) -> int:
+    return len(LEADS) * samples * 2
 
 
 def npy_header(rows: int, samples: int) -> bytes:
@@ -111,46 +117,71 @@ def _run(jobs: Sequence[Job], workers: int) -> Iterator[list[Outcome]]:
             raise
 
 
-def read_all(
-    folder: Path, candidates: Sequence[Candidate], signals: Path, sampling_rate: int, preprocessing: str,
-    workers: int, label: str,
-) -> list[Outcome]:  # fmt: skip
-    """Write the row of every candidate, zeros for the unusable ones; one outcome each."""
-    samples = SECONDS * sampling_rate
-    header = npy_header(len(candidates), samples)
-    row_bytes = len(LEADS) * samples * 2
-    size = len(header) + len(candidates) * row_bytes
+def allocate(signals: Path, rows: int, samples: int) -> None:
+    """Make the file at its final size, all zeros, so that a full disk is found out before an hour of reading."""
+    header = npy_header(rows, samples)
+    size = len(header) + rows * _row_bytes(samples)
     free = shutil.disk_usage(signals.parent).free
     if size > free:
         raise UserError(f"{signals.name} needs {size / 1e9:.2f} GB, but only {free / 1e9:.2f} GB are free: make room.")
     with signals.open("wb") as stream:
         stream.write(header)
         stream.truncate(size)
-        if hasattr(os, "posix_fallocate"):  # three times faster to write to, and a full disk is found out now
+        if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(stream.fileno(), 0, size)
+
+
+def read_all(
+    folder: Path, candidates: Sequence[Candidate], signals: Path, sampling_rate: int, preprocessing: str,
+    workers: int, label: str, final: SimpleQueue[int],
+) -> list[Outcome]:  # fmt: skip
+    """Write the row of every candidate, zeros for the unusable ones; one outcome each.
+
+    How much of the file is final is told to `final` as it grows, and its end by 0: after the first unusable record,
+    as the rows behind it will move, or after the last record.
+    """
+    samples = SECONDS * sampling_rate
+    begin, row_bytes = len(npy_header(len(candidates), samples)), _row_bytes(samples)
+    headers = [candidate.header for candidate in candidates]
     jobs = [
         Job(
             folder,
-            tuple(candidate.header for candidate in candidates[first : first + BLOCK]),
+            tuple(headers[first : first + BLOCK]),
             signals,
-            len(header) + first * row_bytes,
+            begin + first * row_bytes,
             sampling_rate,
             preprocessing,
         )
-        for first in range(0, len(candidates), BLOCK)
+        for first in range(0, len(headers), BLOCK)
     ]
     outcomes: list[Outcome] = []
-    with Progress(len(candidates), label, "records") as bar:
-        for done in _run(jobs, workers):
-            outcomes.extend(done)
-            bar.advance(len(done))
+    whole = True
+    try:
+        with Progress(len(candidates), label, "records") as bar:
+            for job, done in zip(jobs, _run(jobs, workers), strict=True):
+                outcomes.extend(done)
+                whole = whole and not any(outcome.reason for outcome in done)
+                if whole:
+                    final.put(job.offset + len(done) * row_bytes)
+                bar.advance(len(done))
+    finally:
+        final.put(0)
     return outcomes
+
+
+def hash_along(signals: Path, final: SimpleQueue[int]) -> str:
+    """SHA-256 of a file that is still being written, as far as `final` says that it is."""
+    content, digest, start = np.memmap(signals, mode="r"), hashlib.sha256(), 0
+    for end in iter(final.get, 0):
+        digest.update(content[start:end].data)
+        start = end
+    return digest.hexdigest()
 
 
 def close_up(signals: Path, kept: Sequence[int], samples: int) -> None:
     """Move the kept rows to the front, in order and in place, and cut the file behind them."""
     header = npy_header(len(kept), samples)
-    row_bytes = len(LEADS) * samples * 2
+    row_bytes = _row_bytes(samples)
     with signals.open("r+b") as stream:
         for target, source in enumerate(kept):
             if target != source:
@@ -222,29 +253,36 @@ def filter_dataset(
     candidates = selected.candidates
     if workers is None:
         workers = 1 if len(candidates) < WORTH_WORKERS else os.cpu_count() or 1
+    samples = SECONDS * sampling_rate
     form = {
         "dataset": dataset,
         "sampling_rate": sampling_rate,
-        "samples": SECONDS * sampling_rate,
+        "samples": samples,
         "standardise": preprocessing in STANDARDISED,
         "preprocessing": preprocessing,
     }
     for leftover in target.parent.glob(f".{target.name}.*"):
         shutil.rmtree(leftover)  # gigabytes of a run that was killed
     try:
-        with atomic_path(target) as partial:
+        # Hashing takes one thread as long as drawing and a good part of reading, so it is done beside them.
+        with atomic_path(target) as partial, ThreadPoolExecutor(1) as aside:
             partial.mkdir()
             signals = partial / SIGNALS
+            allocate(signals, len(candidates), samples)
+            final: SimpleQueue[int] = SimpleQueue()
+            checksum = aside.submit(hash_along, signals, final)
             label = f"filter {dataset}"
-            outcomes = read_all(folder, candidates, signals, sampling_rate, preprocessing, workers, label)
+            outcomes = read_all(folder, candidates, signals, sampling_rate, preprocessing, workers, label, final)
             kept, unusable = judge_outcomes(candidates, outcomes)
             report = make_report(selected, kept, outcomes, [*selected.dropped, *unusable], form)
             if not kept:
                 raise UserError(f"{folder} has no usable record: {report['dropped_counts']}; check the archive.")
-            close_up(signals, kept, SECONDS * sampling_rate)
+            if len(kept) < len(candidates):
+                checksum.result()  # nobody may read the file while its rows move
+                close_up(signals, kept, samples)
+                checksum = aside.submit(sha256_of, signals)
             entries = [_entry(candidates[position], outcomes[position].length) for position in kept]
             write_table(partial / TABLE, entries)
-            write_json(partial / FORMAT, form | {"signals_sha256": sha256_of(signals)})
             write_json(partial / REPORT, report)
             rows = np.load(signals, mmap_mode="r", allow_pickle=False)
             draw_page(
@@ -254,6 +292,7 @@ def filter_dataset(
                 sampling_rate,
                 dataset if preprocessing == "none" else f"{dataset}, {preprocessing} signals",
             )
+            write_json(partial / FORMAT, form | {"signals_sha256": checksum.result()})
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise

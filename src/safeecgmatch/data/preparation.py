@@ -79,8 +79,8 @@ def prepare(recording: Recording, sampling_rate: int, preprocessing: str, row: N
     other_rate = round(recording.rate) != sampling_rate
     filtered = preprocessing == "ecgmatch"
     used = recording if other_rate or filtered else recording.head(samples)
-    invalid = used.invalid()
-    if invalid.any():
+    if used.has_invalid():
+        invalid = used.invalid()
         first = int(invalid.any(axis=1).argmax())
         detail = f"{int(invalid.sum())} missing samples, the first at sample {first}, {_names(invalid)}"
         raise Rejected(selection.INVALID, detail)

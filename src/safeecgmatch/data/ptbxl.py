@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import csv
+import re
 from collections import Counter
 from collections.abc import Mapping
 from functools import lru_cache
@@ -21,6 +22,7 @@ SUPERCLASSES = frozenset(SEEN["ptbxl"] + UNSEEN["ptbxl"])
 PUBLISHED_ROWS = 21_799  # version 1.0.3
 PUBLISHED_COUNTS = {"NORM": 9069, "MI": 2532, "STTC": 2400, "CD": 1708, "HYP": 535}
 LONGEST_CODES = 10_000  # characters; the longest of v1.0.3 has under 200, and a parser should not be fed a novel
+_PLAIN_CODES = re.compile(r"\{CODE(?:, CODE)*\}".replace("CODE", r"'[A-Za-z0-9_/()]+': [0-9]+\.[0-9]+"))
 
 
 def filename_column(sampling_rate: int) -> str:
@@ -57,6 +59,8 @@ def parse_codes(text: str) -> tuple[str, ...] | None:
     """The keys of `{'NORM': 100.0, 'SR': 0.0}`, else None. Only literals are accepted, nothing is run."""
     if len(text) > LONGEST_CODES:
         return None
+    if _PLAIN_CODES.fullmatch(text):  # all of v1.0.3; Python's parser takes twenty times as long
+        return tuple(dict.fromkeys(text.split("'")[1::2]))
     try:
         codes = ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):

@@ -6,6 +6,7 @@ Plain form: one segment, one signal file beside the header, every signal in form
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from functools import lru_cache
@@ -63,6 +64,12 @@ class Recording:
     def head(self, samples: int) -> Recording:
         return Recording(self.rate, self.values[:samples], self.gain, self.baseline, self.units)
 
+    def has_invalid(self) -> bool:
+        """Whether `invalid` marks any sample; for int16 without an array of marks, as the mark is the least value."""
+        if self.values.dtype == np.int16:
+            return self.values.size > 0 and bool(self.values.min() == INVALID)
+        return bool(self.invalid().any())
+
     def invalid(self) -> NDArray[np.bool_]:
         return self.values == INVALID if self.values.dtype == np.int16 else ~np.isfinite(self.values)
 
@@ -90,7 +97,8 @@ def microvolts_per_unit(units: tuple[str, ...]) -> NDArray[np.float64]:
 
 def header_lines(text: str) -> list[list[str]]:
     """The lines of a header, comments left out, split on blanks."""
-    return [line.split() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    lines = [line.split() for line in text.splitlines()]
+    return [line for line in lines if line and not line[0].startswith("#")]
 
 
 def parse_header(lines: list[list[str]]) -> Header | None:
@@ -104,16 +112,26 @@ def parse_header(lines: list[list[str]]) -> Header | None:
     _, leads, rate, samples = lines[0][:4]
     if not (leads.isdecimal() and samples.isdecimal() and _RATE.fullmatch(rate) and len(lines) == int(leads) + 1):
         return None
-    signals = [(line[0], *_signal(*line[1:3], line[4])) for line in lines[1:] if len(line) > 4]
-    if len(signals) != int(leads) or float(rate) == 0:
+    signals = lines[1:]
+    if min(map(len, signals)) < 5 or len({line[0] for line in signals}) != 1 or float(rate) == 0:
         return None
-    files, offsets, gains, baselines, units = zip(*signals, strict=True)
-    if len(set(files)) != 1 or len(set(offsets)) != 1 or 0 in gains:
-        return None
-    return Header(float(rate), int(samples), files[0], offsets[0], np.array(gains), np.array(baselines), units)
+    storage = _storage(tuple((line[1], line[2], line[4]) for line in signals))
+    return storage and Header(float(rate), int(samples), signals[0][0], *storage)
 
 
-@lru_cache(maxsize=4096)  # the signals of a record, and most records, have the same few specifications
+@lru_cache(maxsize=256)  # most records of an archive are stored in the same way
+def _storage(
+    signals: tuple[tuple[str, str, str], ...],
+) -> tuple[int, NDArray[np.float64], NDArray[np.float64], tuple[str, ...]] | None:
+    """Offset, gains, baselines and units from format, gain and zero of every signal; None if not of the plain form."""
+    offsets, gains, baselines, units = zip(*(_signal(*signal) for signal in signals), strict=True)
+    if len(set(offsets)) != 1 or 0 in gains:
+        return None
+    gain, baseline = np.array(gains), np.array(baselines)
+    gain.flags.writeable = baseline.flags.writeable = False  # shared by all records that have them
+    return offsets[0], gain, baseline, units
+
+
 def _signal(form: str, gain: str, zero: str) -> tuple[int, float, float, str]:
     """Offset, gain, baseline and unit of a signal of the plain form; a gain of 0, which none has, for any other."""
     offset, numbers, middle = _FORMAT.fullmatch(form), _GAIN.fullmatch(gain), _INTEGER.fullmatch(zero)
@@ -146,18 +164,21 @@ def _read_plain(folder: Path, header: Header) -> Recording:
     source = folder / header.file
     wanted = header.samples * header.leads
     try:
-        # The size first: numpy allocates what a header asks for before it looks at the file.
-        held = (source.stat().st_size - header.offset) // 2
+        with source.open("rb") as stream:
+            # The size first: a header may ask for more memory than there is.
+            held = (os.fstat(stream.fileno()).st_size - header.offset) // 2
+            if held >= wanted:
+                values = np.empty((header.samples, header.leads), dtype="<i2")
+                stream.seek(header.offset)
+                held = stream.readinto(values.data) // 2
         if held < wanted:
             raise Unreadable(
                 f"{source.name} holds {max(held, 0) // header.leads} samples per lead, its header says {header.samples}"
             )
-        values = np.fromfile(source, dtype="<i2", count=wanted, offset=header.offset)
     except FileNotFoundError:
         raise Unreadable(f"{source.name} is missing") from None
     except OSError as error:
         raise Unreadable(f"{source.name} cannot be opened ({error.strerror})") from error
-    values = values.reshape(header.samples, header.leads)
     return Recording(header.rate, values, header.gain, header.baseline, header.units)
 
 

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -44,7 +45,8 @@ def write_table(target: Path, entries: Sequence[Entry]) -> None:
     with target.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(COLUMNS)
-        writer.writerows((row, *astuple(entry)) for row, entry in enumerate(entries))
+        fields = attrgetter(*COLUMNS[1:])
+        writer.writerows((row, *fields(entry)) for row, entry in enumerate(entries))
 
 
 def read_table(source: Path) -> list[Entry]:
