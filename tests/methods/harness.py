@@ -45,11 +45,12 @@ def split_data(data: Path, dataset: str, ood: int, seed: int, labels: int = 15, 
     return data
 
 
-def demo_params(protocol: str = "paper", methods: dict[str, Any] | None = None, **train: Any) -> Params:
-    """params.yaml of the demo with another protocol, other train settings, other sections of `methods`."""
+def demo_params(protocol: str = "paper", methods: dict[str, Any] | None = None, width: int = 8, **train: Any) -> Params:
+    """params.yaml of the demo with another protocol, width, other train settings, other sections of `methods`."""
     content = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
     content["protocol"] = protocol
     content["train"] |= train
+    content["model"]["width"] = width
     for name, section in (methods or {}).items():
         content["methods"][name] = content["methods"].get(name, {}) | section
     return Params.model_validate(content)
@@ -66,14 +67,17 @@ def make_training(
     variant: str = "full",
     lambda_sum: float = 1.0,
     methods: dict[str, Any] | None = None,
+    labels: int = 15,
+    pool: int = 500,
+    width: int = 8,
     **train: Any,
 ) -> tuple[Training, dict[str, Any], Inputs]:
     """(training, sets to predict, inputs) of one cell, ready for its first iteration."""
-    data = split_data(data or phantom_store(dataset), dataset, ood, seed)
+    data = split_data(data or phantom_store(dataset), dataset, ood, seed, labels, pool)
     own_weight = lambda_sum if name == PROPOSED else None
     cell = Cell(dataset, name, ood, seed, variant, own_weight)
     inputs = Inputs.open(cell, data)
-    training, sets = build(resolve(demo_params(protocol, methods, **train), cell, inputs), inputs)
+    training, sets = build(resolve(demo_params(protocol, methods, width, **train), cell, inputs), inputs)
     return training, sets, inputs
 
 
