@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
-from dataclasses import dataclass
-from operator import attrgetter
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -45,8 +44,7 @@ def write_table(target: Path, entries: Sequence[Entry]) -> None:
     with target.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(COLUMNS)
-        fields = attrgetter(*COLUMNS[1:])
-        writer.writerows((row, *fields(entry)) for row, entry in enumerate(entries))
+        writer.writerows((row, *astuple(entry)) for row, entry in enumerate(entries))
 
 
 def read_table(source: Path) -> list[Entry]:
