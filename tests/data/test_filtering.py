@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import errno
 import hashlib
+import json
 import re
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -114,6 +115,28 @@ def test_rows_table_and_signals_belong_together(archive: Path, tmp_path: Path) -
     assert report["dropped_counts"] == {"multi-label": 22, "unreadable": 25}
     assert (store.standardise, store.sampling_rate, store.samples) == (False, 100, 1000)
     assert "200 rows, v1.0.3 has 21,799" in report["warnings"][0]
+
+
+@pytest.mark.parametrize("damaged", [[], [1], [150], [70, 199]])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_checksum_is_that_of_the_stored_file(tmp_path: Path, damaged: list[int], workers: int) -> None:
+    """Hashed while it is written if no record is dropped, else again after the rows have moved."""
+    rows = [(n, "{'NORM': 1.0}", f"records100/00000/{n:05d}_lr") for n in range(1, 201)]
+    write_ptbxl(tmp_path / "in", rows)
+    for n in damaged:
+        (tmp_path / f"in/records100/00000/{n:05d}_lr.dat").unlink()
+    report = filter_dataset("ptbxl", tmp_path / "in", tmp_path / "out", 100, "none", workers=workers)
+    assert report["kept"] == 200 - len(damaged)
+    stated = json.loads((tmp_path / "out" / "store.json").read_text())["signals_sha256"]
+    assert stated == fingerprint(tmp_path / "out")["signals.npy"]
+
+
+def test_the_checksum_without_a_repeated_record(tmp_path: Path) -> None:
+    write_cinc(tmp_path / "in", "E1", AF, 1, source="a")
+    write_cinc(tmp_path / "in", "E1", AF, 2, source="b")
+    filter_dataset("cinc21", tmp_path / "in", tmp_path / "out", 500, "release")
+    stated = json.loads((tmp_path / "out" / "store.json").read_text())["signals_sha256"]
+    assert stated == fingerprint(tmp_path / "out")["signals.npy"]
 
 
 def test_bytes_depend_neither_on_workers_nor_on_the_run(archive: Path, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ast
 from collections import Counter
 from pathlib import Path
 
@@ -125,3 +126,16 @@ def test_counts_of_the_real_table(material: Path) -> None:
     assert counts == {"NORM": 9069, "MI": 2532, "STTC": 2400, "CD": 1708, "HYP": 535}
     assert Counter(drop.reason for drop in selected.dropped) == {"no label": 411, "multi-label": 5144}
     assert selected.warnings == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{'NORM': 100.0, 'SR': 0.0}", "{'A': 1.0, 'A': 2.0}", "{'A': 1.0'B': 2.0}", "{'A': 1}", '{"A": 1.0}', "{}",
+     "{'A': 1.0,}", "{'A': 1.0}}", "{'A': ١.0}", "{'A\\'': 1.0}"],
+)  # fmt: skip
+def test_the_short_way_to_the_codes_is_that_of_python(text: str) -> None:
+    try:
+        wanted = tuple(ast.literal_eval(text))
+    except SyntaxError:
+        wanted = None
+    assert ptbxl.parse_codes(text) == wanted

@@ -7,6 +7,7 @@ import pytest
 import wfdb
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from safeecgmatch.data.readers import Recording, Unreadable, header_lines, parse_header, read_record, read_with_wfdb
 from tests.data.tiny import waves, write_record
@@ -76,6 +77,17 @@ def test_missing_samples_are_nan_and_marked(tmp_path: Path) -> None:
     assert np.argwhere(np.isnan(recording.physical())).tolist() == [[4, 7]]
 
 
+def test_whether_any_sample_is_missing() -> None:
+    def recording(values: NDArray[np.int16] | NDArray[np.float64]) -> Recording:
+        return Recording(100, values, np.ones(12), np.zeros(12), ("mV",) * 12)
+
+    whole = waves(3, 20)
+    missing, infinite = whole.copy(), whole.astype(float)
+    missing[19, 11], infinite[0, 0] = -32768, np.inf
+    found = [recording(each).has_invalid() for each in (whole, missing, whole.astype(float), infinite, whole[:0])]
+    assert found == [False, True, False, True, False]
+
+
 def test_microvolts_are_the_stored_integers_at_1000_per_millivolt(tmp_path: Path) -> None:
     recording = read_record(write_record(tmp_path / "m.hea", waves(3, 20)))
     assert recording.microvolts() is recording.values
@@ -130,6 +142,10 @@ def test_a_cut_off_signal_file_is_named(tmp_path: Path) -> None:
     data.write_bytes(data.read_bytes()[:100])
     with pytest.raises(Unreadable, match=r"a\.dat holds 4 samples per lead, its header says 20"):
         read_record(header)
+
+
+def test_no_samples_is_a_short_record_not_an_error(tmp_path: Path) -> None:
+    assert read_record(write_record(tmp_path / "a.hea", waves(1, 20), line="a 12 100 0")).values.shape == (0, 12)
 
 
 def test_a_header_that_asks_for_terabytes_allocates_nothing(tmp_path: Path) -> None:

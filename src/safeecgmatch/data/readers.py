@@ -10,6 +10,7 @@ import os
 import re
 from dataclasses import dataclass
 from functools import lru_cache
+from io import FileIO
 from pathlib import Path
 
 import numpy as np
@@ -144,7 +145,8 @@ def _signal(form: str, gain: str, zero: str) -> tuple[int, float, float, str]:
 def read_text(header: Path) -> str:
     """A header's text; whatever is not UTF-8 stands in comments and is replaced."""
     try:
-        return header.read_bytes().decode("utf-8", errors="replace")
+        with FileIO(header) as stream:  # no buffer: opening files is a good part of reading a record
+            return stream.readall().decode("utf-8", errors="replace")
     except FileNotFoundError:
         raise Unreadable(f"{header.name} is missing") from None
     except OSError as error:
@@ -161,24 +163,26 @@ def _refuse_foreign_files(lines: list[list[str]], header: Path) -> None:
 
 
 def _read_plain(folder: Path, header: Header) -> Recording:
-    source = folder / header.file
     wanted = header.samples * header.leads
     try:
-        with source.open("rb") as stream:
+        with FileIO(f"{folder}/{header.file}") as stream:
             # The size first: a header may ask for more memory than there is.
             held = (os.fstat(stream.fileno()).st_size - header.offset) // 2
             if held >= wanted:
                 values = np.empty((header.samples, header.leads), dtype="<i2")
                 stream.seek(header.offset)
-                held = stream.readinto(values.data) // 2
+                left = values.reshape(-1).view(np.uint8).data
+                while left and (read := stream.readinto(left)):
+                    left = left[read:]
+                held = wanted - len(left) // 2
         if held < wanted:
             raise Unreadable(
-                f"{source.name} holds {max(held, 0) // header.leads} samples per lead, its header says {header.samples}"
+                f"{header.file} holds {max(held, 0) // header.leads} samples per lead, its header says {header.samples}"
             )
     except FileNotFoundError:
-        raise Unreadable(f"{source.name} is missing") from None
+        raise Unreadable(f"{header.file} is missing") from None
     except OSError as error:
-        raise Unreadable(f"{source.name} cannot be opened ({error.strerror})") from error
+        raise Unreadable(f"{header.file} cannot be opened ({error.strerror})") from error
     return Recording(header.rate, values, header.gain, header.baseline, header.units)
 
 
