@@ -3,9 +3,7 @@
 The waveforms are generated; the tables are the real ones if --material names a folder that has them, else generated.
 Both readers find the archive in the page cache, where writing it left it. They are measured in turn, several times; all
 rounds are printed and the median counts. What else ran meanwhile is printed, as the filter wants all processors and the
-plain loop only one. In the first round the store (2 GB of page cache) goes to memory that was free; in later ones to
-that of the store of the round before, removed just then. On a virtual machine that gives free memory back to its host
-the first kind is several times slower to write, so the first round is also printed alone.
+plain loop only one. Before each round the store of the last one is removed and what is unwritten goes to the disk.
     python benchmarks/ingest.py                    # 21,799 records, 2.6 GB of archive in a temporary folder
     python benchmarks/ingest.py --records 3000
 """
@@ -213,13 +211,14 @@ def main(
     ratio = median(ratios)
     kept = ours[0].records
     print(f"tables               {'real' if real else 'generated'}, {len(names):,} records, {kept:,} kept and read")
+    print("page cache           holds the archive for both: it was written just before")
     print(summary("filter, whole", ours))
     print(summary("plain wfdb.rdsamp", plain) + f"; {len(headers)} of the same files")
     rounds = ", ".join(f"{each:.1f}" for each in ratios)
     print(f"ratio                {ratio:.1f} (required: {REQUIRED_RATIO:g}), median of the rounds {rounds}")
-    print(f"first round alone    {ratios[0]:.1f}, {ours[0].cpu:.1f} s of processor time, later {ours[-1].cpu:.1f} s")
+    spent = ", ".join(f"{run.cpu:.1f}" for run in ours)
     print(
-        f"ratio for one core   {per_core:.1f}, by processor time; {os.cpu_count()} cores, which the filter shares out"
+        f"ratio for one core   {per_core:.1f}, by processor time (filter: {spent} s); there are {os.cpu_count()} cores"
     )
     print(f"peak memory          {max(peaks) / 1e6:.2f} GB anonymous, all processes (required: under 1)")
     print(f"disk                 {disk / 1e9:.2f} GB store, from {len(names) * SAMPLES * 24 / 1e9:.2f} GB of signals")
