@@ -21,6 +21,8 @@ from safeecgmatch.training.loop import Training
 from safeecgmatch.training.outputs import predict
 
 ROOT = Path(__file__).resolve().parents[2]
+# Independent of the demo's own budget, which is tuned for its running time.
+BUDGET = {"iterations": 150, "evaluate_every": 50, "checkpoint_every": 50, "learning_rate": 0.01}
 _FOLDER = tempfile.TemporaryDirectory(prefix="safeecgmatch-phantom-")
 
 
@@ -49,7 +51,7 @@ def demo_params(protocol: str = "paper", methods: dict[str, Any] | None = None, 
     """params.yaml of the demo with another protocol, width, other train settings, other sections of `methods`."""
     content = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
     content["protocol"] = protocol
-    content["train"] |= train
+    content["train"] |= BUDGET | train
     content["model"]["width"] = width
     for name, section in (methods or {}).items():
         content["methods"][name] = content["methods"].get(name, {}) | section

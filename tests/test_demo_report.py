@@ -1,0 +1,50 @@
+"""What the demo in this repository shows: it learnt, it is not saturated, and no method collapsed into another."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from safeecgmatch.config import cells, load_params
+from tests.conftest import ROOT
+
+REPORT = ROOT / "reports" / "demo" / "paper"
+
+
+@pytest.fixture(scope="module")
+def balanced() -> pd.DataFrame:
+    metrics = pd.read_csv(REPORT / "metrics.csv")
+    chosen = metrics[metrics["reported"] & (metrics["scaling"] == "none")]
+    return chosen[chosen["metric"] == "balanced_accuracy"]
+
+
+def test_every_cell_is_there(balanced):
+    wanted = {cell.path for cell in cells(load_params(ROOT / "profiles" / "demo.yaml"))}
+    assert set(balanced["cell"]) == wanted and len(wanted) == 108
+
+
+def test_supervised_learnt_and_left_room(balanced):
+    means = balanced[balanced["method"] == "supervised"].groupby("dataset")["value"].mean()
+    assert means.between(0.6, 0.9).all(), means.to_dict()
+
+
+def test_every_method_learnt(balanced):
+    means = balanced.groupby(["dataset", "method"])["value"].mean()
+    assert (means >= 0.6).all(), means.to_dict()
+
+
+def test_every_pseudo_labelling_cell_accepted_some():
+    training = pd.read_csv(REPORT / "plots" / "training.csv")
+    columns = [name for name in ("mask_rate", "loss.mask_rate.freq", "mask_rate.freq") if name in training]
+    accepted = training.groupby(["method", "cell"])[columns].max().max(axis=1)
+    semi_supervised = accepted.drop("supervised", level="method")
+    assert (semi_supervised > 0).all(), semi_supervised[semi_supervised <= 0].index.tolist()
+
+
+def test_supervised_is_one_experiment_at_both_ood_levels():
+    metrics = pd.read_csv(REPORT / "metrics.csv")
+    rows = metrics[(metrics["method"] == "supervised") & ~metrics["metric"].isin(["auroc", "fpr95"])]
+    by_level = rows.pivot_table(
+        index=["dataset", "seed", "scaling", "metric"], columns="ood", values="value", aggfunc="first"
+    )
+    assert (by_level[30] == by_level[60]).all()
