@@ -131,13 +131,6 @@ def test_mlflow_has_one_finished_run_per_cell_with_the_metrics_of_the_csv(projec
             assert mine[f"metrics.test.{metric}"].item() == pytest.approx(value, abs=1e-9), (cell.path, metric)
 
 
-def test_a_cell_made_again_has_the_same_bytes(project):
-    folder = project.root / "runs/ptbxl/fixmatch/60/1"
-    before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    project.run("dvc", "repro", "-f", "-s", "train@ptbxl-fixmatch-60-1")
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
-
-
 def test_the_run_records_point_back_to_commit_and_config(project):
     record = json.loads((project.root / "tracking/ptbxl/fixmatch/60/1/run.json").read_text())
     config = yaml.safe_load((project.root / "runs/ptbxl/fixmatch/60/1/config.yaml").read_text())
@@ -146,6 +139,13 @@ def test_the_run_records_point_back_to_commit_and_config(project):
     assert len(record["commit"]) == 40
     runs = project.read("runs.csv")
     assert record["run_id"] in set(runs["run_id"])
+
+
+def test_a_cell_made_again_has_the_same_bytes(project):
+    folder = project.root / "runs/ptbxl/fixmatch/60/1"
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    project.run("dvc", "repro", "-f", "-s", "train@ptbxl-fixmatch-60-1")
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
 def test_an_experiment_with_another_weight_reruns_safeecgmatch_alone(project):

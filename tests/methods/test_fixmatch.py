@@ -9,10 +9,18 @@ import torch
 import torch.nn.functional as F
 
 from safeecgmatch.losses import accept_confident, exponential_ramp
-from safeecgmatch.methods.fixmatch import step
+from safeecgmatch.methods.fixmatch import FixMatchHyper, FixMatchSwitches, step
 from safeecgmatch.models import parameter_count
 from tests.methods.harness import learn
 from tests.methods.toy import bits, run, toy_training
+
+
+HYPER = FixMatchHyper(threshold=0.95, lambda_u=1.0, switches={})
+
+
+def switches(strict: bool = False, average_over: str = "batch") -> FixMatchSwitches:
+    common = {"batch_order": "reshuffled", "stop_at_val_1": False, "start": 0, "ramp": 0}
+    return FixMatchSwitches(**common, threshold_strict=strict, average_over=average_over)
 
 
 def logits_of(confidence: list[float]) -> torch.Tensor:
@@ -31,12 +39,16 @@ def test_pseudo_label_loss_over_batch_or_selected() -> None:
     weak, strong = logits_of([0.99, 0.6, 0.01]), logits_of([0.7, 0.7, 0.7])
     y = torch.tensor([1, 0, 1])
     for average_over, count in (("batch", 3), ("selected", 2)):
-        result = step(strong, y, weak, strong, 0.95, False, average_over)
+        result = step(strong, y, weak, strong, HYPER, switches(average_over=average_over), 0.5)
         assert result.accepted.tolist() == [True, False, True] and result.pseudo.tolist() == [1, 1, 0]
-        assert result.unsupervised.item() == pytest.approx(-(math.log(0.7) + math.log(0.3)) / count)
-        assert result.supervised.item() == pytest.approx(F.cross_entropy(strong, y).item())
-    nobody = step(strong, y, strong, strong, 0.95, True, "selected")
-    assert nobody.unsupervised.item() == 0.0
+        pseudo, supervised = -(math.log(0.7) + math.log(0.3)) / count, F.cross_entropy(strong, y).item()
+        assert result.terms["pseudo"].item() == pytest.approx(pseudo)
+        assert result.terms["supervised"].item() == pytest.approx(supervised)
+        assert result.total.item() == pytest.approx(supervised + 0.5 * pseudo)
+    nobody = step(strong, y, strong, strong, HYPER, switches(True, "selected"), 1.0)
+    assert nobody.terms["pseudo"].item() == 0.0
+    too_early = step(strong, y, weak, strong, HYPER, switches(), 0.0)
+    assert not too_early.accepted.any() and too_early.total == too_early.terms["supervised"]
 
 
 def test_threshold_includes_its_value_unless_strict() -> None:
@@ -47,8 +59,8 @@ def test_threshold_includes_its_value_unless_strict() -> None:
 
 def test_pseudo_labels_carry_no_gradient() -> None:
     weak, strong = logits_of([0.99, 0.6]).requires_grad_(), logits_of([0.7, 0.7]).requires_grad_()
-    result = step(strong, torch.tensor([0, 1]), weak, strong, 0.95, False, "batch")
-    into_weak, into_strong = torch.autograd.grad(result.unsupervised, [weak, strong], allow_unused=True)
+    result = step(strong, torch.tensor([0, 1]), weak, strong, HYPER, switches(), 1.0)
+    into_weak, into_strong = torch.autograd.grad(result.terms["pseudo"], [weak, strong], allow_unused=True)
     assert into_weak is None and into_strong.abs().sum(dim=1).gt(0).tolist() == [True, False]
 
 

@@ -83,13 +83,14 @@ class Batch:
 
 @dataclass(frozen=True)
 class Losses:
-    """One backward pass. `terms` are for the history (unweighted), `accepted` and `pseudo` for monitoring."""
+    """One backward pass. `terms` (unweighted) and `rates` go to the history, `accepted` and `pseudo` to the monitor."""
 
     total: Tensor
     terms: dict[str, Tensor]
     accepted: Tensor | None = None  # (B_u,) bool: unlabelled records used with a pseudo-label
     pseudo: Tensor | None = None  # (B_u,) their pseudo-labels
     step: bool = False  # True: the optimiser steps before the method goes on (CompleMatch makes two steps)
+    rates: dict[str, Tensor] = field(default_factory=dict)  # other means for the history, such as "mask_rate.freq"
     position: Tensor | None = None  # pool positions that `accepted` and `pseudo` speak of; None: those of the batch
 
 

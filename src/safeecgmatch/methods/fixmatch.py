@@ -38,15 +38,22 @@ class FixMatchSwitches(Switches):
 class Step:
     """The mathematics of one iteration on plain logits."""
 
-    supervised: Tensor
-    unsupervised: Tensor
+    total: Tensor
+    terms: dict[str, Tensor]
     accepted: Tensor
     pseudo: Tensor
 
 
-def step(z_l: Tensor, y_l: Tensor, z_w: Tensor, z_s: Tensor, threshold: float, strict: bool, average_over: str) -> Step:
-    pseudo, accepted = accept_confident(z_w, threshold, strict)
-    return Step(cross_entropy(z_l, y_l), pseudo_label_loss(z_s, pseudo, accepted, average_over), accepted, pseudo)
+def step(
+    z_l: Tensor, y_l: Tensor, z_w: Tensor, z_s: Tensor, hyper: FixMatchHyper, switches: FixMatchSwitches, weight: float
+) -> Step:
+    """`weight` is lambda_u w(n); at 0 the second term is exactly 0 and nothing is accepted."""
+    pseudo, accepted = accept_confident(z_w, hyper.threshold, switches.threshold_strict)
+    accepted = accepted & (weight > 0)
+    supervised = cross_entropy(z_l, y_l)
+    unsupervised = pseudo_label_loss(z_s, pseudo, accepted, switches.average_over)
+    terms = {"supervised": supervised, "pseudo": unsupervised}
+    return Step(supervised + weight * unsupervised, terms, accepted, pseudo)
 
 
 class FixMatch(Method):
@@ -61,17 +68,14 @@ class FixMatch(Method):
         views, rate = self.rng("views"), self.setting.sampling_rate
         x = torch.cat([weak(batch.x_l, views), weak(batch.x_u, views), strong(batch.x_u, views, rate)])
         z_l, z_w, z_s = self.network(x).split([len(batch.x_l), len(batch.x_u), len(batch.x_u)])
-        switches = self.switches
-        result = step(z_l, batch.y_l, z_w, z_s, self.hyper.threshold, switches.threshold_strict, switches.average_over)
-        active = n >= self.setting.scaled(switches.start)
-        weight = self.hyper.lambda_u * exponential_ramp(n, self.setting.scaled(switches.ramp)) if active else 0.0
-        unsupervised = result.unsupervised if active else torch.zeros_like(result.unsupervised)
-        yield Losses(
-            total=result.supervised + weight * unsupervised,
-            terms={"supervised": result.supervised, "pseudo": unsupervised},
-            accepted=result.accepted & active,
-            pseudo=result.pseudo,
-        )
+        result = step(z_l, batch.y_l, z_w, z_s, self.hyper, self.switches, self.weight(n))
+        yield Losses(result.total, result.terms, result.accepted, result.pseudo)
+
+    def weight(self, n: int) -> float:
+        """lambda_u w(n): 0 before `start`, then 1 or a ramp, as the protocol says."""
+        if n < self.setting.scaled(self.switches.start):
+            return 0.0
+        return self.hyper.lambda_u * exponential_ramp(n, self.setting.scaled(self.switches.ramp))
 
     def outputs(self, x: Tensor) -> Outputs:
         return {"class_logits.main": self.network(x)}

@@ -94,7 +94,7 @@ class SafeECGMatch(Method):
         if self.freq is not None:
             freq = self.branch_step(self.freq, spectral_views(views, self.rng("bands")), batch.y_l, n)
             mask_rate = {"mask_rate.freq": freq.accepted.to(freq.total).mean()}
-            yield Losses(self.lambda_sum * freq.total, named(freq.terms, "freq") | mask_rate)
+            yield Losses(self.lambda_sum * freq.total, named(freq.terms, "freq"), rates=mask_rate)
 
     def branch_step(self, branch: Branch, views: list[Tensor], y: Tensor, n: int) -> Step:
         heads, late = heads_of(branch, views), n >= self.start

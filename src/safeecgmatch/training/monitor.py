@@ -24,6 +24,8 @@ class Monitor:
         self._add("loss.total", losses.total)
         for name, value in losses.terms.items():
             self._add(f"loss.{name}", value)
+        for name, value in losses.rates.items():
+            self._add(f"rate.{name}", value)
         if losses.accepted is not None and losses.pseudo is not None:
             accepted = losses.accepted
             self._add("offered", torch.tensor(len(accepted), device=accepted.device))
@@ -43,7 +45,9 @@ class Monitor:
         """The means since the last `clear`; None where nothing was accepted."""
         sums = {name: float(value) for name, value in self.sums.items()}
         row: dict[str, float | None] = {
-            name: value / max(self.iterations, 1) for name, value in sums.items() if name.startswith("loss.")
+            name.removeprefix("rate."): value / max(self.iterations, 1)
+            for name, value in sums.items()
+            if name.startswith(("loss.", "rate."))
         }
         if "offered" in sums:
             accepted = sums["accepted"]
