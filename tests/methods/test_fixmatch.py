@@ -14,7 +14,6 @@ from safeecgmatch.models import parameter_count
 from tests.methods.harness import learn
 from tests.methods.toy import bits, run, toy_training
 
-
 HYPER = FixMatchHyper(threshold=0.95, lambda_u=1.0, switches={})
 
 
