@@ -43,6 +43,8 @@ class Project:
         self.environment = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
         self.environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         self.environment["OMP_NUM_THREADS"] = "1"
+        for role in ("AUTHOR", "COMMITTER"):
+            self.environment |= {f"GIT_{role}_NAME": "test", f"GIT_{role}_EMAIL": "test@example.org"}
 
     def run(self, *command: str, check: bool = True) -> str:
         done = subprocess.run(
@@ -53,7 +55,7 @@ class Project:
 
     def commit(self, message: str) -> None:
         self.run("git", "add", "-A")
-        self.run("git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-q", "-m", message)
+        self.run("git", "commit", "-q", "-m", message)
 
     def params(self, **changes: object) -> None:
         (self.root / "params.yaml").write_text(yaml.safe_dump(micro_params() | changes, sort_keys=False))
