@@ -38,12 +38,19 @@ def modules_of(method: str) -> set[str]:
 
 @pytest.mark.parametrize("method", known_methods())
 def test_every_import_of_a_cell_is_a_dependency(method):
-    stage = "train_safeecgmatch" if method == PROPOSED else "train"
+    stage = "code_safeecgmatch" if method == PROPOSED else "code"
     listed = [dep.replace("${item.method}", method) for dep in STAGES[stage]["deps"] if dep.startswith("src/")]
     covered = [dep.removeprefix("src/safeecgmatch/").removesuffix(".py") for dep in listed]
     for module in modules_of(method):
         for name in imported_by(module) - HARMLESS:
             assert any(name == dep or name.startswith(f"{dep}/") for dep in covered), f"{method} imports {name}"
+
+
+def test_every_cell_depends_on_its_methods_fingerprint():
+    assert "data/code/${item.method}.json" in STAGES["train"]["deps"]
+    assert "data/code/safeecgmatch.json" in STAGES["train_safeecgmatch"]["deps"]
+    for stage in ("code", "code_safeecgmatch"):
+        assert "stages/train.py" in STAGES[stage]["deps"] and "protocol" in STAGES[stage]["params"]
 
 
 def test_the_three_stages_of_safeecgmatch_have_the_same_code():

@@ -115,11 +115,11 @@ def test_plans() -> None:
     params = load_params(ROOT / "params.yaml")
     everything = cells(params)
     whole = graph.make_plan(params, [])
-    assert whole == graph.Plan(["split"], [cell.stage for cell in everything], ["evaluate", "tables"])
+    assert whole == graph.Plan(graph.SHARED, [cell.stage for cell in everything], ["evaluate", "tables"])
     assert graph.make_plan(params, ["tables"]) == whole
     assert graph.make_plan(params, ["evaluate"]).after == ["evaluate"]
     one = graph.make_plan(params, ["ptbxl/fixmatch/30/1"])
-    assert one == graph.Plan(["split@ptbxl-30-1"], ["train@ptbxl-fixmatch-30-1"], [])
+    assert one == graph.Plan(["code@fixmatch", "split@ptbxl-30-1"], ["train@ptbxl-fixmatch-30-1"], [])
     assert graph.make_plan(params, ["train@ptbxl-fixmatch-30-1"]) == one
     group = graph.make_plan(params, ["train_safeecgmatch"]).cells
     assert group == [cell.stage for cell in everything if cell.stage_name == "train_safeecgmatch"]

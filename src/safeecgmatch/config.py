@@ -198,6 +198,8 @@ def read_protocols() -> dict[str, dict[str, dict[str, Any]]]:
 
 def switches(section: str, protocol: str, overrides: dict[str, Any]) -> dict[str, Any]:
     """The switches of `section` under `protocol`, with the overrides of params.yaml laid over them."""
+    if section not in read_protocols():
+        raise UserError(f"unknown method '{section}'; allowed are {', '.join(known_methods())}.")
     table = read_protocols()[section]
     values = {name: entry[protocol] for name, entry in table.items() if protocol in entry}
     unknown = [name for name in overrides if name not in values]

@@ -13,14 +13,15 @@ from functools import partial
 from pathlib import Path
 
 from safeecgmatch import tracking
-from safeecgmatch.config import Cell, Params, cells
+from safeecgmatch.config import PROPOSED, Cell, Params, cells
 from safeecgmatch.errors import UserError
 from safeecgmatch.launching.board import board
 from safeecgmatch.launching.jobs import Job, Outcome, last_lines
 from safeecgmatch.launching.local import run_local
 
 DVC = (sys.executable, "-m", "dvc", "--wait-for-lock")  # without it a second DVC process gives up at once
-BEFORE_CELLS = ("download", "filter", "split")
+BEFORE_CELLS = ("download", "filter", "split", "code", "code_safeecgmatch")
+SHARED = ["split", "code", "code_safeecgmatch"]  # the last of those before the cells; DVC adds what they need
 AFTER_CELLS = ("evaluate", "tables")
 LOGS = Path("scratch/logs")
 LINES_OF_A_FAILED_LOG = 15
@@ -37,7 +38,7 @@ def make_plan(params: Params, targets: Sequence[str]) -> Plan:
     """What `targets` ask for, with all that comes before it; no targets ask for everything."""
     everything = cells(params)
     if not targets:
-        return Plan(["split"], [cell.stage for cell in everything], list(AFTER_CELLS))
+        return Plan(SHARED, [cell.stage for cell in everything], list(AFTER_CELLS))
     wanted: set[str] = set()
     before: list[str] = []
     after = 0
@@ -56,9 +57,13 @@ def make_plan(params: Params, targets: Sequence[str]) -> Plan:
             )
         wanted |= {cell.stage for cell in found}
     chosen = [cell for cell in everything if cell.stage in wanted]
-    splits = {f"split@{cell.dataset}-{cell.ood}-{cell.seed}" for cell in chosen}
-    shared = ["split"] if len(chosen) == len(everything) else sorted(splits)
+    shared = SHARED if len(chosen) == len(everything) else sorted({stage for cell in chosen for stage in needs(cell)})
     return Plan([*before, *shared], [cell.stage for cell in chosen], list(AFTER_CELLS[:after]))
+
+
+def needs(cell: Cell) -> tuple[str, str]:
+    code = "code_safeecgmatch" if cell.method == PROPOSED else f"code@{cell.method}"
+    return f"split@{cell.dataset}-{cell.ood}-{cell.seed}", code
 
 
 def matches(target: str, cell: Cell) -> bool:
