@@ -8,7 +8,7 @@ Example: python stages/code.py fixmatch
 
 from __future__ import annotations
 
-import importlib
+import ast
 import sys
 from pathlib import Path
 
@@ -24,18 +24,33 @@ from safeecgmatch.files import sha256_of, write_json
 ROOT = Path(__file__).resolve().parents[1]
 
 
+def source_of(module: str) -> Path | None:
+    """The file of one of our modules; None for a name that is no module."""
+    place = ROOT / "src" / Path(*module.split("."))
+    return next((file for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file()), None)
+
+
+def sources(module: str, found: dict[str, Path]) -> dict[str, Path]:
+    """The module and all of ours that it imports, read from the sources: importing torch would take seconds."""
+    file = source_of(module)
+    if file is None or module in found:
+        return found
+    found[module] = file
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("safeecgmatch"):
+            for name in (node.module, *(f"{node.module}.{alias.name}" for alias in node.names)):
+                sources(name, found)
+    return found
+
+
 def fingerprint(method: str) -> dict[str, object]:
     """Hashes of every source file that a cell of this method imports, and the switches of the protocol in force."""
     values = switches(method, load_params().protocol, {})
-    importlib.import_module("safeecgmatch.training.session")
-    importlib.import_module(f"safeecgmatch.methods.{values.get('module', method)}")
-    loaded = [module.__file__ for name, module in sys.modules.items() if name.startswith("safeecgmatch.")]
-    files = [Path(name) for name in loaded if name] + [ROOT / "stages" / "train.py"]
-    return {
-        "method": method,
-        "switches": values,
-        "files": {str(file.relative_to(ROOT)): sha256_of(file) for file in sorted(files)},
-    }
+    files: dict[str, Path] = {"train": ROOT / "stages" / "train.py"}
+    for module in ("training.session", f"methods.{values.get('module', method)}"):
+        sources(f"safeecgmatch.{module}", files)
+    hashes = {str(file.relative_to(ROOT)): sha256_of(file) for file in files.values()}
+    return {"method": method, "switches": values, "files": hashes}
 
 
 def main(method: str = typer.Argument(help="The method's name, such as fixmatch.")) -> None:

@@ -10,6 +10,7 @@ import yaml
 
 from safeecgmatch.files import read_json
 from tests.conftest import ROOT
+from tests.test_graph import imported_by
 
 
 def fingerprint(folder, method: str, protocol: str = "paper") -> dict:
@@ -24,6 +25,13 @@ def test_it_lists_the_engine_the_method_and_no_other(tmp_path):
     methods = "src/safeecgmatch/methods"
     assert {"stages/train.py", "src/safeecgmatch/training/loop.py", f"{methods}/fixmatch.py"} <= files
     assert f"{methods}/supervised.py" not in files and not any("tracking" in name for name in files)
+
+
+@pytest.mark.parametrize("method", ["openmatch", "safeecgmatch", "complematch"])
+def test_it_lists_everything_that_is_imported(tmp_path, method):
+    listed = set(fingerprint(tmp_path, method)["files"])
+    imported = {f"src/safeecgmatch/{name}.py" for name in imported_by(method) if not name.endswith("__init__")}
+    assert imported <= listed
 
 
 @pytest.mark.parametrize(("protocol", "module"), [("paper", "ecgmatch"), ("release", "release/ecgmatch")])
