@@ -1,9 +1,7 @@
 """Stage `code`: what decides how a method trains, as one small file that its cells depend on.
 
-DVC reads and writes its whole lock file for every cell. Listing some fifteen source files and all switches in each of
-a hundred cells makes that file so large that DVC takes as long as the training, so the cells share this fingerprint.
-
-Example: python stages/code.py fixmatch
+DVC reads and writes its whole lock file for every cell: with fifteen source files and all switches in each of a hundred
+cells that takes as long as the training. Example: python stages/code.py fixmatch
 """
 
 from __future__ import annotations
@@ -49,8 +47,7 @@ def fingerprint(method: str) -> dict[str, object]:
     files: dict[str, Path] = {"train": ROOT / "stages" / "train.py"}
     for module in ("training.session", f"methods.{values.get('module', method)}"):
         sources(f"safeecgmatch.{module}", files)
-    hashes = {str(file.relative_to(ROOT)): sha256_of(file) for file in files.values()}
-    return {"method": method, "switches": values, "files": hashes}
+    return {"switches": values, "files": {str(file.relative_to(ROOT)): sha256_of(file) for file in files.values()}}
 
 
 def main(method: str = typer.Argument(help="The method's name, such as fixmatch.")) -> None:

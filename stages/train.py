@@ -30,14 +30,8 @@ def train(path: str) -> None:
 
     def open_log(config: dict[str, Any], uid: str | None, device: str) -> tracking.Logger:
         tracked = {**config, "profile": params.profile}
-        record = tracking.run_record(
-            tracked,
-            path=path,
-            data_hash=config["data"]["hash"],
-            device=device,
-            threads=params.train.threads,
-            uid=uid,
-        )
+        data_hash, threads = config["data"]["hash"], params.train.threads
+        record = tracking.run_record(tracked, path=path, data_hash=data_hash, device=device, threads=threads, uid=uid)
         return tracking.start(record, tracked)
 
     def close_log(log: Any, folder: Path, metrics: dict[str, float], seconds: float, iterations: int) -> None:
