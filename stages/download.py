@@ -5,6 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+# A queued experiment must run the code of its own workspace, not that of the editable install.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+
 import typer
 
 from safeecgmatch.config import load_params
