@@ -22,7 +22,7 @@ from safeecgmatch.training.outputs import predict
 
 ROOT = Path(__file__).resolve().parents[2]
 # Independent of the demo's own budget, which is tuned for its running time.
-BUDGET = {"iterations": 150, "evaluate_every": 50, "checkpoint_every": 50, "learning_rate": 0.01}
+BUDGET = {"iterations": 150, "evaluate_every": 50, "checkpoint_every": 50, "batch": 32, "learning_rate": 0.01}
 _FOLDER = tempfile.TemporaryDirectory(prefix="safeecgmatch-phantom-")
 
 
@@ -48,8 +48,11 @@ def split_data(data: Path, dataset: str, ood: int, seed: int, labels: int = 15, 
 
 
 def demo_params(protocol: str = "paper", methods: dict[str, Any] | None = None, width: int = 8, **train: Any) -> Params:
-    """params.yaml of the demo with another protocol, width, other train settings, other sections of `methods`."""
-    content = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
+    """The demo's data, the paper's hyper-parameters, with another protocol, width, train or `methods` settings."""
+    demo, paper = (
+        yaml.safe_load((ROOT / "profiles" / f"{name}.yaml").read_text(encoding="utf-8")) for name in ("demo", "paper")
+    )
+    content = demo | {"methods": paper["methods"]}
     content["protocol"] = protocol
     content["train"] |= BUDGET | train
     content["model"]["width"] = width
