@@ -41,7 +41,7 @@ def waves(records: int, classes: int, seed: int) -> SignalSet:
 
 
 def section(name: str) -> dict[str, Any]:
-    return yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))["methods"][name]
+    return yaml.safe_load((ROOT / "profiles" / "paper.yaml").read_text(encoding="utf-8"))["methods"][name]
 
 
 def hyper_of(name: str, **changes: Any) -> Any:
