@@ -200,6 +200,8 @@ def ui(port: int = typer.Option(5000, "--port", "-p", help="The port on 127.0.0.
     from safeecgmatch.tracking.ui import ui as start_ui
 
     params = load_params()
+    # A plain kill must end the server too: SystemExit lets the context manager below do so, as Ctrl-C does.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with start_ui(port) as (address, process):
         print(f"MLflow UI: {address}")
         for title, link in comparison_links(Store(), address, params).items():
