@@ -1,7 +1,7 @@
-"""Stage `code`: what decides how a method trains, as one small file that its cells depend on.
+"""Stage `code`: for each method, what decides how it trains, as one small file that its cells depend on.
 
 DVC reads and writes its whole lock file for every cell: with fifteen source files and all switches in each of a hundred
-cells that takes as long as the training. Example: python stages/code.py fixmatch
+cells that takes as long as the training. Example: python stages/code.py
 """
 
 from __future__ import annotations
@@ -15,23 +15,19 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 import typer
 
-from safeecgmatch.config import load_params, switches
+from safeecgmatch.config import known_methods, load_params, switches
 from safeecgmatch.errors import UserError
 from safeecgmatch.files import sha256_of, write_json
 
 ROOT = Path(__file__).resolve().parents[1]
-
-
-def source_of(module: str) -> Path | None:
-    """The file of one of our modules; None for a name that is no module."""
-    place = ROOT / "src" / Path(*module.split("."))
-    return next((file for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file()), None)
+# Imported by every cell, but without influence on what it computes; a cell reads its split, it draws none.
+HARMLESS = {"errors", "files", "progress", "data.classes", "data.splits", "data.drawing"}
 
 
 def sources(module: str, found: dict[str, Path]) -> dict[str, Path]:
     """The module and all of ours that it imports, read from the sources: importing torch would take seconds."""
-    file = source_of(module)
-    if file is None or module in found:
+    file = (ROOT / "src" / Path(*module.split("."))).with_suffix(".py")
+    if not file.is_file() or module in found or module.removeprefix("safeecgmatch.") in HARMLESS:
         return found
     found[module] = file
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
@@ -41,19 +37,21 @@ def sources(module: str, found: dict[str, Path]) -> dict[str, Path]:
     return found
 
 
-def fingerprint(method: str) -> dict[str, object]:
+def fingerprint(method: str, protocol: str) -> dict[str, object]:
     """Hashes of every source file that a cell of this method imports, and the switches of the protocol in force."""
-    values = switches(method, load_params().protocol, {})
+    values = switches(method, protocol, {})
     files: dict[str, Path] = {"train": ROOT / "stages" / "train.py"}
     for module in ("training.session", f"methods.{values.get('module', method)}"):
         sources(f"safeecgmatch.{module}", files)
     return {"switches": values, "files": {str(file.relative_to(ROOT)): sha256_of(file) for file in files.values()}}
 
 
-def main(method: str = typer.Argument(help="The method's name, such as fixmatch.")) -> None:
-    """Write data/code/METHOD.json."""
+def main() -> None:
+    """Write data/code/METHOD.json for every method that exists."""
     try:
-        write_json(Path("data/code") / f"{method}.json", fingerprint(method))
+        protocol = load_params().protocol
+        for method in known_methods():
+            write_json(Path("data/code") / f"{method}.json", fingerprint(method, protocol))
     except UserError as error:
         sys.exit(str(error))
 

@@ -119,7 +119,7 @@ def test_plans() -> None:
     assert graph.make_plan(params, ["tables"]) == whole
     assert graph.make_plan(params, ["evaluate"]).after == ["evaluate"]
     one = graph.make_plan(params, ["ptbxl/fixmatch/30/1"])
-    assert one == graph.Plan(["code@fixmatch", "split@ptbxl-30-1"], ["train@ptbxl-fixmatch-30-1"], [])
+    assert one == graph.Plan(["code", "split@ptbxl-30-1"], ["train@ptbxl-fixmatch-30-1"], [])
     assert graph.make_plan(params, ["train@ptbxl-fixmatch-30-1"]) == one
     group = graph.make_plan(params, ["train_safeecgmatch"]).cells
     assert group == [cell.stage for cell in everything if cell.stage_name == "train_safeecgmatch"]

@@ -13,15 +13,15 @@ from functools import partial
 from pathlib import Path
 
 from safeecgmatch import tracking
-from safeecgmatch.config import PROPOSED, Cell, Params, cells
+from safeecgmatch.config import Cell, Params, cells
 from safeecgmatch.errors import UserError
 from safeecgmatch.launching.board import board
 from safeecgmatch.launching.jobs import Job, Outcome, last_lines
 from safeecgmatch.launching.local import run_local
 
 DVC = (sys.executable, "-m", "dvc", "--wait-for-lock")  # without it a second DVC process gives up at once
-BEFORE_CELLS = ("download", "filter", "split", "code", "code_safeecgmatch")
-SHARED = ["split", "code", "code_safeecgmatch"]  # the last of those before the cells; DVC adds what they need
+BEFORE_CELLS = ("download", "filter", "split", "code")
+SHARED = ["code", "split"]  # the last of those before the cells; DVC adds what they need
 AFTER_CELLS = ("evaluate", "tables")
 LOGS = Path("scratch/logs")
 LINES_OF_A_FAILED_LOG = 15
@@ -62,8 +62,7 @@ def make_plan(params: Params, targets: Sequence[str]) -> Plan:
 
 
 def needs(cell: Cell) -> tuple[str, str]:
-    code = "code_safeecgmatch" if cell.method == PROPOSED else f"code@{cell.method}"
-    return f"split@{cell.dataset}-{cell.ood}-{cell.seed}", code
+    return "code", f"split@{cell.dataset}-{cell.ood}-{cell.seed}"
 
 
 def matches(target: str, cell: Cell) -> bool:
