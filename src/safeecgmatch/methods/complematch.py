@@ -14,38 +14,22 @@ and batches.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from safeecgmatch import losses, views
-from safeecgmatch.methods.base import Batch, Evaluation, Hyper, Losses, Method, Outputs, Prediction, Switches
-from safeecgmatch.models import ResNet1D, projection_head
-from safeecgmatch.propagation import CoTraining, Propagation, PseudoLabels, better_branch
+from safeecgmatch.methods.base import Batch, Losses
+from safeecgmatch.methods.twobranch import BRANCHES, OTHER, CoTrained, CoTrainedSwitches
+from safeecgmatch.propagation import PseudoLabels
 from safeecgmatch.training.generators import derived_seed
 
-BRANCHES = CoTraining.BRANCHES
-OTHER = {"time": "freq", "freq": "time"}
 HEADS = ("main", "first", "second")
 WARP, DROPOUT = 1, 2  # names of the random views in the hash
 
 
-class CompleMatchHyper(Hyper):
-    k_time: int
-    k_freq: int
-    cutoff: float
-    lambda_supcon: float
-    projection_hidden: int
-    projection_dim: int
-
-
-class CompleMatchSwitches(Switches):
-    warm_up: int
-    supcon_temperature: float
-    queue: int
-    sigma: float
-    alpha: float
+class CompleMatchSwitches(CoTrainedSwitches):
     simclr_temperature: float
     lambda_augmented: float
     lambda_complementarity: float
@@ -72,29 +56,12 @@ def step(
     }
 
 
-class CompleMatch(Method):
-    Hyper = CompleMatchHyper
+class CompleMatch(CoTrained):
     Switches = CompleMatchSwitches
-    branch: Tensor
 
     def __init__(self, *context: Any) -> None:
         super().__init__(*context)
-        setting, hyper, switches = self.setting, self.hyper, self.switches
-        channels = {"time": setting.leads, "freq": 2 * setting.leads}
-        self.backbones = nn.ModuleDict(
-            {name: ResNet1D(channels[name], setting.num_classes, setting.width) for name in BRANCHES}
-        )
-        sizes = (8 * setting.width, hyper.projection_hidden, hyper.projection_dim)
-        self.projections = nn.ModuleDict(
-            {f"{name}_{head}": projection_head(*sizes) for name in BRANCHES for head in HEADS}
-        )
-        self.register_buffer("branch", torch.tensor(0))  # the reported one, as its index in BRANCHES
-        shared = (switches.sigma, switches.alpha, hyper.cutoff)
-        self.co_training = CoTraining(
-            Propagation(setting.num_classes, hyper.k_time, *shared),
-            Propagation(setting.num_classes, hyper.k_freq, *shared),
-            switches.queue,
-        )
+        self.make_networks(channels_per_lead=2, heads=[f"{name}_{head}" for name in BRANCHES for head in HEADS])
 
     def losses(self, batch: Batch, n: int) -> Iterator[Losses]:
         length = self.setting.scaled(self.switches.warm_up)
@@ -105,8 +72,8 @@ class CompleMatch(Method):
         if not warm_up:
             contrast = {f"simclr.{name}": self._simclr(name, inputs[name]) for name in BRANCHES}
             yield Losses(contrast["simclr.time"] + contrast["simclr.freq"], contrast, step=True)
-        features = {name: [self._backbone(name).features(x) for x in inputs[name]] for name in BRANCHES}
-        z = {name: [self._backbone(name).fc(part) for part in features[name]] for name in BRANCHES}
+        features = {name: [self.backbone(name).features(x) for x in inputs[name]] for name in BRANCHES}
+        z = {name: [self.backbone(name).fc(part) for part in features[name]] for name in BRANCHES}
         v = {name: self._project(name, "main", features[name][0]) for name in BRANCHES}
         if warm_up:
             by, watched = dict.fromkeys(BRANCHES, PseudoLabels.none_of(x[:0])), PseudoLabels.none_of(batch.x_u)
@@ -152,38 +119,13 @@ class CompleMatch(Method):
 
     def _simclr(self, name: str, inputs: list[Tensor]) -> Tensor:
         first, second = (
-            self._project(name, head, self._backbone(name).features(x))
+            self._project(name, head, self.backbone(name).features(x))
             for head, x in zip(HEADS[1:], inputs[1:], strict=True)
         )
         return losses.simclr(first, second, self.switches.simclr_temperature)
 
-    def _backbone(self, name: str) -> ResNet1D:
-        return cast(ResNet1D, self.backbones[name])
-
-    def outputs(self, x: Tensor) -> Outputs:
-        x = views.standardise(x)
-        spectra = views.amplitude_phase(torch.fft.rfft(x, dim=-1))
-        return {
-            "class_logits.time": self.backbones["time"](x),
-            "class_logits.freq": self.backbones["freq"](spectra),
-        }
-
-    def predict(self, outputs: Outputs) -> dict[str, Prediction]:
-        logits = {name: outputs[f"class_logits.{name}"] for name in BRANCHES}
-        logits["mean"] = (logits["time"] + logits["freq"]) / 2
-        return {name: Prediction(value.log_softmax(dim=1)) for name, value in logits.items()}
-
-    def after_outputs(self, evaluation: Evaluation) -> None:
-        self.branch.fill_(better_branch(evaluation.outputs, evaluation.labels))
-
-    def reported_branch(self) -> str:
-        return BRANCHES[int(self.branch)]
-
-    def memory(self) -> dict[str, Any]:
-        return {"queues": self.co_training.state()}
-
-    def load_memory(self, memory: dict[str, Any]) -> None:
-        self.co_training.load(memory["queues"], self.rng.device)
+    def branch_input(self, name: str, x: Tensor) -> Tensor:
+        return x if name == "time" else views.amplitude_phase(torch.fft.rfft(x, dim=-1))
 
 
 METHOD = CompleMatch

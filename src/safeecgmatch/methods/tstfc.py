@@ -12,36 +12,20 @@ batches are the benchmark's, the weak view is applied after normalisation, and l
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from safeecgmatch import losses
-from safeecgmatch.methods.base import Batch, Evaluation, Hyper, Losses, Method, Outputs, Prediction, Switches
-from safeecgmatch.models import ResNet1D, projection_head
-from safeecgmatch.propagation import CoTraining, Propagation, PseudoLabels, better_branch
+from safeecgmatch.methods.base import Batch, Losses
+from safeecgmatch.methods.twobranch import BRANCHES, CoTrained, CoTrainedSwitches
+from safeecgmatch.propagation import PseudoLabels
 from safeecgmatch.views import amplitude_phase, spectrum, standardise, weak
 
-BRANCHES = CoTraining.BRANCHES
 
-
-class TSTFCHyper(Hyper):
-    k_time: int
-    k_freq: int
-    cutoff: float
-    lambda_supcon: float
-    projection_hidden: int
-    projection_dim: int
-
-
-class TSTFCSwitches(Switches):
-    warm_up: int
+class TSTFCSwitches(CoTrainedSwitches):
     frequency_input: Literal["amplitude_phase", "amplitude"]
-    supcon_temperature: float
-    queue: int
-    sigma: float
-    alpha: float
 
 
 def step(z: Tensor, v: Tensor, y_l: Tensor, by_other: PseudoLabels, temperature: float) -> dict[str, Tensor]:
@@ -52,39 +36,19 @@ def step(z: Tensor, v: Tensor, y_l: Tensor, by_other: PseudoLabels, temperature:
     }
 
 
-class TSTFC(Method):
-    Hyper = TSTFCHyper
+class TSTFC(CoTrained):
     Switches = TSTFCSwitches
-    branch: Tensor
 
     def __init__(self, *context: Any) -> None:
         super().__init__(*context)
-        setting, hyper, switches = self.setting, self.hyper, self.switches
-        per_lead = 2 if switches.frequency_input == "amplitude_phase" else 1
-        channels = {"time": setting.leads, "freq": per_lead * setting.leads}
-        self.backbones = nn.ModuleDict(
-            {name: ResNet1D(channels[name], setting.num_classes, setting.width) for name in BRANCHES}
-        )
-        self.projections = nn.ModuleDict(
-            {
-                name: projection_head(8 * setting.width, hyper.projection_hidden, hyper.projection_dim)
-                for name in BRANCHES
-            }
-        )
-        self.register_buffer("branch", torch.tensor(0))  # the reported one, as its index in BRANCHES
-        shared = (switches.sigma, switches.alpha, hyper.cutoff)
-        self.co_training = CoTraining(
-            Propagation(setting.num_classes, hyper.k_time, *shared),
-            Propagation(setting.num_classes, hyper.k_freq, *shared),
-            switches.queue,
-        )
+        self.make_networks(channels_per_lead=2 if self.switches.frequency_input == "amplitude_phase" else 1)
 
     def losses(self, batch: Batch, n: int) -> Iterator[Losses]:
         warm_up = n < self.setting.scaled(self.switches.warm_up)
         x = batch.x_l if warm_up else torch.cat([batch.x_l, batch.x_u])
         x = weak(standardise(x), self.rng("views"))
-        features = {name: self._backbone(name).features(self._input(name, x)) for name in BRANCHES}
-        z = {name: self._backbone(name).fc(features[name]) for name in BRANCHES}
+        features = {name: self.backbone(name).features(self.branch_input(name, x)) for name in BRANCHES}
+        z = {name: self.backbone(name).fc(features[name]) for name in BRANCHES}
         v = {name: self.projections[name](features[name]) for name in BRANCHES}
         if warm_up:
             by, watched = dict.fromkeys(BRANCHES, PseudoLabels.none_of(x[:0])), PseudoLabels.none_of(batch.x_u)
@@ -103,37 +67,12 @@ class TSTFC(Method):
             pseudo=watched.labels,
         )
 
-    def _input(self, name: str, x: Tensor) -> Tensor:
-        """The branch's view of normalised records."""
+    def branch_input(self, name: str, x: Tensor) -> Tensor:
         if name == "time":
             return x
         if self.switches.frequency_input == "amplitude":
             return spectrum(x)
         return amplitude_phase(torch.fft.rfft(x, dim=-1))
-
-    def _backbone(self, name: str) -> ResNet1D:
-        return cast(ResNet1D, self.backbones[name])
-
-    def outputs(self, x: Tensor) -> Outputs:
-        x = standardise(x)
-        return {f"class_logits.{name}": self.backbones[name](self._input(name, x)) for name in BRANCHES}
-
-    def predict(self, outputs: Outputs) -> dict[str, Prediction]:
-        logits = {name: outputs[f"class_logits.{name}"] for name in BRANCHES}
-        logits["mean"] = (logits["time"] + logits["freq"]) / 2
-        return {name: Prediction(value.log_softmax(dim=1)) for name, value in logits.items()}
-
-    def after_outputs(self, evaluation: Evaluation) -> None:
-        self.branch.fill_(better_branch(evaluation.outputs, evaluation.labels))
-
-    def reported_branch(self) -> str:
-        return BRANCHES[int(self.branch)]
-
-    def memory(self) -> dict[str, Any]:
-        return {"queues": self.co_training.state()}
-
-    def load_memory(self, memory: dict[str, Any]) -> None:
-        self.co_training.load(memory["queues"], self.rng.device)
 
 
 METHOD = TSTFC

@@ -11,28 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from safeecgmatch import losses
-from safeecgmatch.methods.base import Batch, Hyper, Losses, Method, Outputs, Prediction, Switches
-from safeecgmatch.models import ResNet1D, projection_head
+from safeecgmatch.methods.base import Batch, Losses, Switches
+from safeecgmatch.methods.twobranch import BRANCHES, OTHER, TwoBranch
 from safeecgmatch.propagation import nearest_neighbours, propagate_rounds
 from safeecgmatch.views import spectrum, weak
-
-BRANCHES = ("time", "freq")
-OTHER = {"time": "freq", "freq": "time"}
-
-
-class TSTFCHyper(Hyper):
-    k_time: int
-    k_freq: int
-    cutoff: float
-    lambda_supcon: float
-    projection_hidden: int
-    projection_dim: int
 
 
 class TSTFCSwitches(Switches):
@@ -58,20 +46,12 @@ def make_bank(
     return scores, scores.amax(dim=1) >= cutoff
 
 
-class TSTFCRelease(Method):
-    Hyper = TSTFCHyper
+class TSTFCRelease(TwoBranch):
     Switches = TSTFCSwitches
 
     def __init__(self, *context: Any) -> None:
         super().__init__(*context)
-        setting, hyper = self.setting, self.hyper
-        self.backbones = nn.ModuleDict(
-            {name: ResNet1D(setting.leads, setting.num_classes, setting.width) for name in BRANCHES}
-        )
-        dim = 8 * setting.width
-        self.projections = nn.ModuleDict(
-            {name: projection_head(dim, hyper.projection_hidden, hyper.projection_dim) for name in BRANCHES}
-        )
+        self.make_networks(channels_per_lead=1)
         self.banks: dict[str, tuple[Tensor, Tensor]] = {}
 
     def past_warm_up(self, n: int) -> bool:
@@ -89,16 +69,16 @@ class TSTFCRelease(Method):
         x, y = torch.cat([weak(batch.x_l, views), weak(batch.x_l, views)]), batch.y_l.repeat(2)
         x_u = weak(batch.x_u, views) if self.banks else None
         for name in BRANCHES:
-            features = self._backbone(name).features(self._input(name, x))
+            features = self.backbone(name).features(self.branch_input(name, x))
             terms = step(
-                self._backbone(name).fc(features), self.projections[name](features), y, self.switches.supcon_temperature
+                self.backbone(name).fc(features), self.projections[name](features), y, self.switches.supcon_temperature
             )
             total = terms["supervised"] + self.hyper.lambda_supcon * terms["contrast"]
             pseudo = torch.zeros_like(batch.position_u)
             accepted = pseudo.bool()
             if x_u is not None:
                 targets, mask = (part[batch.position_u] for part in self.banks[OTHER[name]])
-                z_u = self.backbones[name](self._input(name, x_u))
+                z_u = self.backbones[name](self.branch_input(name, x_u))
                 terms["cross"] = losses.masked_soft_cross_entropy(z_u, targets, mask, self.switches.confidence_weight)
                 total = total + self.switches.lambda_cross * terms["cross"]
                 pseudo, accepted = targets.argmax(dim=1), mask
@@ -116,7 +96,7 @@ class TSTFCRelease(Method):
         for _, raw in chain(labelled.batches(128), pool.batches(128)):
             x = weak(raw, self.rng("bank"))
             for name in BRANCHES:
-                rows[name].append(self._backbone(name).features(self._input(name, x)))
+                rows[name].append(self.backbone(name).features(self.branch_input(name, x)))
         self.train()
         labels = torch.cat([labelled.labels, labelled.labels.new_full((len(pool),), -1)])
         return {
@@ -132,20 +112,8 @@ class TSTFCRelease(Method):
             for name, k in zip(BRANCHES, (hyper.k_time, hyper.k_freq), strict=True)
         }
 
-    @staticmethod
-    def _input(name: str, x: Tensor) -> Tensor:
+    def branch_input(self, name: str, x: Tensor) -> Tensor:
         return x if name == "time" else spectrum(x)
-
-    def _backbone(self, name: str) -> ResNet1D:
-        return cast(ResNet1D, self.backbones[name])
-
-    def outputs(self, x: Tensor) -> Outputs:
-        return {f"class_logits.{name}": self.backbones[name](self._input(name, x)) for name in BRANCHES}
-
-    def predict(self, outputs: Outputs) -> dict[str, Prediction]:
-        logits = {name: outputs[f"class_logits.{name}"] for name in BRANCHES}
-        logits["mean"] = (logits["time"] + logits["freq"]) / 2
-        return {name: Prediction(value.log_softmax(dim=1)) for name, value in logits.items()}
 
     def reported_branch(self) -> str:
         return "mean"
