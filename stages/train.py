@@ -18,6 +18,7 @@ from safeecgmatch import tracking
 from safeecgmatch.config import cells, load_params
 from safeecgmatch.errors import UserError
 from safeecgmatch.files import write_json
+from safeecgmatch.launching.places import place
 
 
 def train(path: str) -> None:
@@ -40,7 +41,8 @@ def train(path: str) -> None:
         write_json(Path("tracking") / path / "run.json", result.record)
 
     try:
-        run_cell(params, asked[path], open_log, close_log)
+        with place():
+            run_cell(params, asked[path], open_log, close_log)
     except Stopped as stop:
         print(f"{path}: {stop}", file=sys.stderr)
         sys.exit(stop.status)

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from safeecgmatch.launching import graph
 from safeecgmatch.launching.board import Board, Lines
 from safeecgmatch.launching.jobs import Job, Outcome, last_lines
 from safeecgmatch.launching.local import run_local
+from safeecgmatch.launching.places import PLACES, place, places
 from tests.conftest import ROOT
 
 
@@ -73,6 +75,37 @@ def test_an_interrupt_lets_jobs_end_in_order(tmp_path: Path) -> None:
         run_local([job], Impatient(), at_once=1)
     assert last_lines(job.log, 1) == ["checkpoint written"]
     assert time.monotonic() - began < 30
+
+
+def test_no_more_cells_train_than_there_are_places(tmp_path: Path) -> None:
+    hold = (
+        "import time; from safeecgmatch.launching.places import place\n"
+        "with place():\n    began = time.monotonic(); time.sleep(0.3); print(began, time.monotonic())"
+    )
+    jobs = [python(name, hold, tmp_path) for name in "abc"]
+    with places(1) as to_train:
+        outcomes = run_local(jobs, Silent(), at_once=3, environment=to_train)
+    assert [outcome.status for outcome in outcomes] == [0, 0, 0]
+    turns = sorted(tuple(map(float, last_lines(job.log, 1)[0].split())) for job in jobs)
+    assert all(end <= begin for (_, end), (begin, _) in pairwise(turns))
+
+
+def test_a_killed_cell_frees_its_place_and_without_a_launcher_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    imports = "import time; from safeecgmatch.launching.places import place"
+    code = f"{imports}\nwith place(): print('in', flush=True); time.sleep(60)"
+    with places(1) as to_train:
+        holder = subprocess.Popen([sys.executable, "-c", code], env=os.environ | to_train, stdout=subprocess.PIPE)
+        assert holder.stdout is not None and holder.stdout.readline() == b"in\n"
+        holder.kill()
+        holder.communicate()
+        monkeypatch.setenv(PLACES, to_train[PLACES])
+        with place():
+            pass
+    with place():  # the launcher has ended, its folder is gone
+        pass
+    monkeypatch.delenv(PLACES)
+    with place():
+        pass
 
 
 def test_last_lines_see_through_progress_bars(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from safeecgmatch.errors import UserError
 from safeecgmatch.launching.board import board
 from safeecgmatch.launching.jobs import Job, Outcome, last_lines
 from safeecgmatch.launching.local import run_local
+from safeecgmatch.launching.places import places
 
 DVC = (sys.executable, "-m", "dvc", "--wait-for-lock")  # without it a second DVC process gives up at once
 BEFORE_CELLS = ("download", "filter", "split", "code")
@@ -105,8 +106,13 @@ def train(stages: Sequence[str], at_once: int) -> list[Outcome]:
     if not stages:
         return []
     jobs = [Job(stage, (*DVC, "repro", "--single-item", stage), LOGS / f"{stage}.log") for stage in stages]
-    with tracking.shared_recorder() as recorder, board(len(jobs), "training cells") as report:
-        launcher = partial(run_local, at_once=at_once, environment=environment() | recorder)
+    with (
+        tracking.shared_recorder() as recorder,
+        places(at_once) as to_train,
+        board(len(jobs), "training cells") as report,
+    ):
+        # One cell more than may train: DVC gets it ready meanwhile.
+        launcher = partial(run_local, at_once=at_once + 1, environment=environment() | recorder | to_train)
         outcomes = launcher(jobs, report)
     return [outcome for outcome in outcomes if outcome.status != 0]
 
