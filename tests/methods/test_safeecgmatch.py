@@ -6,14 +6,16 @@ import pytest
 import torch
 
 from safeecgmatch.calibration.branch import Branch
+from safeecgmatch.calibration.metrics import auroc
 from safeecgmatch.calibration.temperature import fit_ova_temperature, fit_temperature
 from safeecgmatch.methods.base import Prediction
 from safeecgmatch.methods.calimatch import CaliMatch
 from safeecgmatch.methods.safeecgmatch import SafeECGMatch, fuse, spectral_views
 from safeecgmatch.models import parameter_count
 from safeecgmatch.training.loop import Training
+from safeecgmatch.training.signals import SignalSet
 from safeecgmatch.views import spectrum
-from tests.methods.harness import learn
+from tests.methods.harness import learn, make_training
 from tests.methods.toy import accepted_unseen_share, bits, run, toy_training
 
 EAGER = {"inlier_threshold": 0.4, "confidence_threshold": 0.35}  # so that records are selected from the start
@@ -214,3 +216,49 @@ def test_learns_the_phantom(protocol: str) -> None:
     print(protocol, metrics, "AUROC", metrics["auroc"], "unseen among accepted", share, training.history)
     assert metrics["balanced_accuracy"] >= 0.6
     assert share < float((training.pool.labels == 3).double().mean())  # fewer than in the pool
+
+
+def starting(share: float) -> dict[str, dict[str, object]]:
+    """`methods` options: pseudo-labels and calibration start at this share of the budget; 0.01 is the paper's."""
+    return {"safeecgmatch": {"switches": {"start": round(share * 50_000)}}}
+
+
+def scores_at_evaluations(training: Training, open_test: SignalSet, least_accuracy: float) -> list[float]:
+    """Train to the end: AUROC of the time branch's score at every evaluation where it classifies so well."""
+    method, labels, scores = safe(training), open_test.labels, []
+    assert labels is not None
+    unseen = labels >= training.setting.num_classes
+
+    def judge(_: object) -> None:
+        prediction = method.predict(method.outputs_on(open_test))["time"]
+        assert prediction.ood_score is not None
+        right = (prediction.log_probs.argmax(dim=1) == labels)[~unseen]
+        if right.double().mean() > least_accuracy:
+            scores.append(auroc(prediction.ood_score.numpy(), unseen.numpy()))
+
+    training.run(lambda _: None, judge)
+    return scores
+
+
+@pytest.mark.slow
+def test_the_one_vs_all_score_of_a_branch_that_classifies_well_finds_unseen_classes() -> None:
+    """At evaluations with a poor accuracy it does not, which is most of them in trainings as short as the demo's."""
+    scores: list[float] = []
+    for dataset in ("ptbxl", "cinc21"):
+        options = {"iterations": 300, "learning_rate": 0.005, "evaluate_every": 15}
+        training, sets, _ = make_training("safeecgmatch", dataset=dataset, seed=2, methods=starting(0.4), **options)
+        scores += scores_at_evaluations(training, sets["open_test"], least_accuracy=0.85)
+    print(len(scores), "AUROC", sum(scores) / len(scores), scores)
+    assert len(scores) >= 10 and sum(scores) / len(scores) > 0.6
+
+
+@pytest.mark.slow
+def test_calibration_that_starts_before_anything_is_learnt_holds_confidences_at_chance() -> None:
+    """Targets are clipped to the bin of the confidence itself, so there is nothing that would raise it."""
+    confidence = {}
+    for share in (0.01, 0.4):
+        _, training = learn("safeecgmatch", seed=2, methods=starting(share), learning_rate=0.002)
+        logits = training.method.outputs_on(training.validation)["class_logits.time"]
+        confidence[share] = float(logits.softmax(dim=1).amax(dim=1).mean())
+    print(confidence)
+    assert confidence[0.01] < 0.45 < 0.55 < confidence[0.4]
