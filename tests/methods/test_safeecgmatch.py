@@ -261,4 +261,4 @@ def test_calibration_that_starts_before_anything_is_learnt_holds_confidences_at_
         logits = training.method.outputs_on(training.validation)["class_logits.time"]
         confidence[share] = float(logits.softmax(dim=1).amax(dim=1).mean())
     print(confidence)
-    assert confidence[0.01] < 0.45 < 0.55 < confidence[0.4]
+    assert confidence[0.01] < 0.42 and confidence[0.4] > confidence[0.01] + 0.1
