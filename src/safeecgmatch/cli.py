@@ -143,11 +143,13 @@ def cells() -> None:
     from safeecgmatch.files import project_root
 
     scratch = project_root() / "scratch"
-    for cell in cells(load_params()):
+    asked = cells(load_params())
+    width = max(len(cell.path) for cell in asked) + 2
+    for cell in asked:
         done = Path("runs", cell.path).is_dir() and Path("tracking", cell.path, "run.json").is_file()
         begun = (scratch / cell.path).is_dir() and any((scratch / cell.path).iterdir())
         state = "done" if done else "checkpointed" if begun else "missing"
-        print(f"{state:13}{cell.path:44}{cell.stage}")
+        print(f"{state:13} {cell.path:{width}}{cell.stage}")
 
 
 @app.command(short_help="List what each protocol does.")
