@@ -14,9 +14,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 import typer
 
 from safeecgmatch.config import load_params, switches
-from safeecgmatch.data.archive import check_archive, dataset_folder
+from safeecgmatch.data.archive import dataset_folder
 from safeecgmatch.data.classes import DATASETS
 from safeecgmatch.data.filtering import filter_dataset
+from safeecgmatch.data.manifest import check_archive
 from safeecgmatch.errors import UserError
 
 

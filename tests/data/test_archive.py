@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from safeecgmatch.data import archive
-from safeecgmatch.data.archive import Request, archive_root, check_archive, dataset_folder, obtain, read_manifest
+from safeecgmatch.data.archive import Request, archive_root, dataset_folder, obtain
+from safeecgmatch.data.manifest import check_archive, read_manifest
 from safeecgmatch.errors import UserError
 from tests.data.http_server import serving
 from tests.data.trees import AT_100_HZ, PTBXL, SIGNAL, files_in, request, write_tree

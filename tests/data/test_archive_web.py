@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from safeecgmatch.data import archive, http
-from safeecgmatch.data.archive import check_archive, dataset_folder, obtain, read_manifest
+from safeecgmatch.data.archive import dataset_folder, obtain
 from safeecgmatch.data.inventory import Entry
+from safeecgmatch.data.manifest import check_archive, read_manifest
 from safeecgmatch.errors import UserError
 from tests.data.http_server import FaultyServer, serving
 from tests.data.trees import AT_100_HZ, OUTSIDE, PTBXL, SIGNAL, files_in, request, sums_of, write_tree, write_zip

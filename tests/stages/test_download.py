@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from safeecgmatch.data.archive import read_manifest
+from safeecgmatch.data.manifest import read_manifest
 from tests.conftest import ROOT
 from tests.data.trees import AT_100_HZ, PTBXL, SIGNAL, write_tree
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from safeecgmatch.data.archive import write_manifest
 from safeecgmatch.data.inventory import Entry
+from safeecgmatch.data.manifest import write_manifest
 from safeecgmatch.data.splits import load_split
 from safeecgmatch.data.store import SignalStore
 from safeecgmatch.files import read_json, sha256_of

@@ -6,14 +6,13 @@ to the user's own folder. Going from one source to another therefore copies noth
 
 from __future__ import annotations
 
-import csv
 import fcntl
 import os
 import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,10 +30,10 @@ from safeecgmatch.data.inventory import (
     read_sums,
     require_layout,
     require_space,
-    safe_name,
     target_inside,
     walk,
 )
+from safeecgmatch.data.manifest import write_manifest
 from safeecgmatch.data.unzip import DamagedZip, extract
 from safeecgmatch.errors import UserError
 from safeecgmatch.files import atomic_path, project_root, read_json, sha256_of, write_json
@@ -44,7 +43,6 @@ PHYSIONET = {
     "cinc21": "https://physionet.org/files/challenge-2021/1.0.3/",
 }
 STAMP = ".source.json"  # where the files of a folder of ours come from
-COLUMNS = ["file", "size", "sha256"]
 
 
 @dataclass(frozen=True)
@@ -271,35 +269,3 @@ def verified(request: Request, folder: Path) -> list[Entry]:
         more = f" ({len(bad)} files are wrong or missing in all)" if len(bad) > 1 else ""
         raise UserError(f"{folder / bad[0]} {fault}{more}: put the published file there and run the stage again.")
     return [found[name] for name in names]
-
-
-def write_manifest(manifest: Path, entries: Sequence[Entry]) -> None:
-    with atomic_path(manifest) as partial, partial.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        writer.writerows(sorted(entries))
-
-
-def read_manifest(manifest: Path) -> list[Entry]:
-    command = f"dvc repro -f download@{manifest.stem}"
-    if not manifest.is_file():
-        raise UserError(f"{manifest} does not exist: run `{command}`.")
-    with manifest.open(newline="", encoding="utf-8") as stream:
-        rows = list(csv.reader(stream))
-    if not rows or rows[0] != COLUMNS or any(len(row) != 3 or not row[1].isdigit() for row in rows[1:]):
-        raise UserError(f"{manifest} is not a manifest with the columns {','.join(COLUMNS)}: run `{command}`.")
-    return [Entry(safe_name(file, str(manifest)), int(size), sha256) for file, size, sha256 in rows[1:]]
-
-
-def check_archive(manifest: Path, folder: Path) -> list[Entry]:
-    """The manifest's entries, after a look at every file's size; used by the stage that reads the archive."""
-    entries = read_manifest(manifest)
-    command = f"run `dvc repro -f download@{manifest.stem}`"
-    for entry in entries:
-        try:
-            size = (folder / entry.file).stat().st_size
-        except OSError as fault:
-            raise UserError(f"{folder / entry.file} is missing ({fault.strerror}): {command}.") from fault
-        if size != entry.size:
-            raise UserError(f"{folder / entry.file} has {size} bytes instead of {entry.size}: {command}.")
-    return entries

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -44,9 +45,9 @@ class TwoBranch(Method):
     def backbone(self, name: str) -> ResNet1D:
         return cast(ResNet1D, self.backbones[name])
 
+    @abstractmethod
     def branch_input(self, name: str, x: Tensor) -> Tensor:
         """The branch's view of records."""
-        raise NotImplementedError
 
     def outputs(self, x: Tensor) -> Outputs:
         return {f"class_logits.{name}": self.backbone(name)(self.branch_input(name, x)) for name in BRANCHES}

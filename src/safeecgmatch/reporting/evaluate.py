@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,39 +20,17 @@ from safeecgmatch.calibration.metrics import (
     reported_branch,
 )
 from safeecgmatch.calibration.temperature import fit_temperature
-from safeecgmatch.config import PROPOSED, Cell, Params, cells, read_yaml
+from safeecgmatch.config import PROPOSED, Cell, Params, cells
 from safeecgmatch.errors import UserError
-from safeecgmatch.files import atomic_path, read_json, write_json
+from safeecgmatch.files import atomic_path, write_json
 from safeecgmatch.progress import Progress
+from safeecgmatch.reporting.stored import IDENTITY, StoredCell, load_cell
 
 SCORE_BINS = 30
-IDENTITY = ["dataset", "method", "ood", "seed", "lambda_sum", "variant"]
 METRIC_COLUMNS = [*IDENTITY, "branch", "scaling", "metric", "value", "config_hash", "reported", "counted", "cell"]
 CURVES = ["iteration", "val_accuracy", "mask_rate", "pseudo_accuracy", "pseudo_ood_share"]
 FROM_SUMMARY = ["best_iteration", "best_val_accuracy", "parameters", "labelled", "pool", "diverged", "no_competitor"]
 FROM_TRACKING = ["run_id", "commit", "dirty", "wall_seconds", "iterations_per_second", "device"]
-
-
-@dataclass(frozen=True)
-class StoredCell:
-    """What a finished cell left on disk; `predictions` are read array by array."""
-
-    cell: Cell
-    config: dict[str, Any]
-    summary: dict[str, Any]
-    predictions: Mapping[str, np.ndarray]
-    history: pd.DataFrame
-    tracking: dict[str, Any]
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """Dataset ... variant as the run's own config states them: the tables select by these values."""
-        return {key: self.config["cell"][key] for key in IDENTITY}
-
-    @property
-    def counted(self) -> bool:
-        """The release drops a seed whose unlabelled phase never beat its supervised phase."""
-        return not (self.config["protocol"] == "release" and self.summary.get("no_competitor", False))
 
 
 @dataclass(frozen=True)
@@ -65,35 +41,6 @@ class Evaluation:
     runs: pd.DataFrame
     plots: dict[str, pd.DataFrame]
     headline: dict[str, Any]
-
-
-def load_cell(cell: Cell, params: Params, runs: Path, tracking: Path) -> StoredCell | None:
-    """The stored cell, or None where its folder does not exist; a half or foreign one is an error."""
-    folder = runs / cell.path
-    if not folder.is_dir():
-        return None
-    again = f"run `dvc repro {cell.stage}`"
-    try:
-        config = read_yaml(folder / "config.yaml")
-        summary = read_json(folder / "summary.json")
-        history = pd.read_csv(folder / "history.csv")
-        with np.load(folder / "predictions.npz", allow_pickle=False) as stored:
-            wanted = (".label", ".log_probs.", ".ood_score.")
-            predictions = {key: stored[key] for key in stored if key == "branch" or any(w in key for w in wanted)}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, UserError) as error:
-        raise UserError(f"{folder} is incomplete ({type(error).__name__}: {error}); {again}.") from error
-    # The profile is only a name: sizes that matter are params of the cell, which DVC compares.
-    expected = {"protocol": params.protocol, "cell": cell.describe()}
-    for key, value in expected.items():
-        if config[key] != value:
-            raise UserError(
-                f"{folder}/config.yaml says {key} {config[key]}, but params.yaml asks for {value}; {again}."
-            )
-    broken = [key for key, array in predictions.items() if ".log_probs." in key and np.isnan(array).any()]
-    if broken:
-        raise UserError(f"{folder}/predictions.npz has NaN in '{broken[0]}'; {again}.")
-    run_file = tracking / cell.path / "run.json"
-    return StoredCell(cell, config, summary, predictions, history, read_json(run_file) if run_file.is_file() else {})
 
 
 def metric_rows(stored: StoredCell) -> list[dict[str, Any]]:

@@ -1,0 +1,69 @@
+"""What a finished cell left on disk, read and checked."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from safeecgmatch.config import Cell, Params, read_yaml
+from safeecgmatch.errors import UserError
+from safeecgmatch.files import read_json
+
+IDENTITY = ["dataset", "method", "ood", "seed", "lambda_sum", "variant"]
+
+
+@dataclass(frozen=True)
+class StoredCell:
+    """What a finished cell left on disk; `predictions` are read array by array."""
+
+    cell: Cell
+    config: dict[str, Any]
+    summary: dict[str, Any]
+    predictions: Mapping[str, np.ndarray]
+    history: pd.DataFrame
+    tracking: dict[str, Any]
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Dataset ... variant as the run's own config states them: the tables select by these values."""
+        return {key: self.config["cell"][key] for key in IDENTITY}
+
+    @property
+    def counted(self) -> bool:
+        """The release drops a seed whose unlabelled phase never beat its supervised phase."""
+        return not (self.config["protocol"] == "release" and self.summary.get("no_competitor", False))
+
+
+def load_cell(cell: Cell, params: Params, runs: Path, tracking: Path) -> StoredCell | None:
+    """The stored cell, or None where its folder does not exist; a half or foreign one is an error."""
+    folder = runs / cell.path
+    if not folder.is_dir():
+        return None
+    again = f"run `dvc repro {cell.stage}`"
+    try:
+        config = read_yaml(folder / "config.yaml")
+        summary = read_json(folder / "summary.json")
+        history = pd.read_csv(folder / "history.csv")
+        with np.load(folder / "predictions.npz", allow_pickle=False) as stored:
+            wanted = (".label", ".log_probs.", ".ood_score.")
+            predictions = {key: stored[key] for key in stored if key == "branch" or any(w in key for w in wanted)}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, UserError) as error:
+        raise UserError(f"{folder} is incomplete ({type(error).__name__}: {error}); {again}.") from error
+    # The profile is only a name: sizes that matter are params of the cell, which DVC compares.
+    expected = {"protocol": params.protocol, "cell": cell.describe()}
+    for key, value in expected.items():
+        if config[key] != value:
+            raise UserError(
+                f"{folder}/config.yaml says {key} {config[key]}, but params.yaml asks for {value}; {again}."
+            )
+    broken = [key for key, array in predictions.items() if ".log_probs." in key and np.isnan(array).any()]
+    if broken:
+        raise UserError(f"{folder}/predictions.npz has NaN in '{broken[0]}'; {again}.")
+    run_file = tracking / cell.path / "run.json"
+    return StoredCell(cell, config, summary, predictions, history, read_json(run_file) if run_file.is_file() else {})
