@@ -37,7 +37,7 @@ def extract(archive: Path, folder: Path, wanted: re.Pattern[str], label: str) ->
     # zipfile says NotImplementedError for a compression that it does not know, whether damaged or meant.
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as fault:
         advice = "fetch it again, or unpack it yourself and give the folder as path"
-        raise DamagedZip(f"{archive} is not a zip file that can be read whole ({fault}): {advice}.") from fault
+        raise DamagedZip(f"{archive} is not a whole zip file ({fault}): {advice}.") from fault
     except OSError as fault:
         raise UserError(f"{archive} cannot be unpacked into {folder}: {fault.strerror or fault}.") from fault
 
