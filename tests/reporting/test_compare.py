@@ -138,6 +138,7 @@ def test_printed_comparison_equals_the_frame(tables: list[Table], tmp_path: Path
     columns = compare(tables, paper_params())
     frame = comparison_frame(columns)
     latex = comparison_tex(columns, "source")
+    assert "p $<$ 0.05" in latex and r"$\neq$ different" in latex  # a bare < is printed as an inverted exclamation mark
     assert latex.count(r"\neq") == (frame["verdict"] == "different").sum() + 1  # one in the legend
     assert latex.count(r"\begin{tabular}") == 4 * 2 + 2 + 2
     counts = verdict_counts(columns).splitlines()[2:]

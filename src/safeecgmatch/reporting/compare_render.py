@@ -99,7 +99,7 @@ def comparison_tex(columns: list[ColumnComparison], source: str) -> str:
         for panel in panels(columns)
     ]
     rule = tex(RULE.replace("`", ""))
-    legend = tex(LEGEND).replace("≠", r"$\neq$")
+    legend = tex(LEGEND)
     return render("paper_vs_ours.tex.j2", panels=prepared, rule=rule, legend=legend, source=tex(source))
 
 

@@ -19,8 +19,9 @@ from safeecgmatch.reporting.tables import Column, Row, Table
 
 TEMPLATES = Path(__file__).with_name("templates")
 MISSING = {"tex": "--", "md": "–"}
-TEX_SPECIAL = {"%": r"\%", "&": r"\&", "_": r"\_", "#": r"\#", "$": r"\$", "±": r"$\pm$", "†": r"$\dagger$", "–": "--"}
-TEX_TOKEN = re.compile(r"λ_sum = (\S+)|(lambda_sum)|([%&_#$±†–])")
+TEX_SPECIAL = {character: rf"\{character}" for character in "%&_#$"}
+TEX_SPECIAL |= {"±": r"$\pm$", "†": r"$\dagger$", "≠": r"$\neq$", "<": "$<$", ">": "$>$", "–": "--"}
+TEX_TOKEN = re.compile(rf"λ_sum = (\S+)|(lambda_sum)|([{''.join(TEX_SPECIAL)}])")
 
 
 def rounded(value: float, digits: int = 3) -> str:
