@@ -23,13 +23,14 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from safeecgmatch.calibration.metrics import auroc
-from safeecgmatch.config import PROPOSED, Cell, Params, load_params
+from safeecgmatch.cells import Cell
+from safeecgmatch.config import PROPOSED, Params, load_params
+from safeecgmatch.engine.cell import Inputs, build, resolve
+from safeecgmatch.engine.loop import Training
+from safeecgmatch.engine.signals import SignalSet
 from safeecgmatch.methods.base import FULL_BUDGET, Method
+from safeecgmatch.metrics import auroc
 from safeecgmatch.progress import Progress
-from safeecgmatch.training.cell import Inputs, build, resolve
-from safeecgmatch.training.loop import Training
-from safeecgmatch.training.signals import SignalSet
 
 OOD = 60
 ACCURACIES = (0.0, 0.5, 0.7, 0.8, 0.9, 1.0)

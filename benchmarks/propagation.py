@@ -10,7 +10,7 @@ import time
 
 import torch
 
-from safeecgmatch.propagation import nearest_neighbours, propagate_rounds
+from safeecgmatch.methods.tstfc.rounds import nearest_neighbours, propagate_rounds
 
 ROUNDS, ALPHA, CLASSES, SEEDS = 20, 0.9, 3, 150
 

@@ -7,13 +7,16 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from safeecgmatch.config import PROPOSED, Cell, Params, validate
-from safeecgmatch.data.classes import LEADS, SECONDS, SEEN, UNSEEN
-from safeecgmatch.data.splits import Split, write_split
-from safeecgmatch.data.store import FORMAT, SIGNALS, TABLE, Entry, write_table
+from safeecgmatch.cells import Cell
+from safeecgmatch.config import PROPOSED, Params, validate
+from safeecgmatch.data.classes import SEEN, UNSEEN
+from safeecgmatch.data.splits import write_split
+from safeecgmatch.engine.cell import Inputs, build, resolve
+from safeecgmatch.engine.loop import Training
+from safeecgmatch.engine.splits import Split
+from safeecgmatch.engine.store import FORMAT, SIGNALS, TABLE, Entry, write_table
 from safeecgmatch.files import write_json
-from safeecgmatch.training.cell import Inputs, build, resolve
-from safeecgmatch.training.loop import Training
+from safeecgmatch.leads import LEADS, SECONDS
 
 ROOT = Path(__file__).resolve().parents[1]
 LABELLED, HELD_OUT = 150, 128

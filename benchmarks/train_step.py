@@ -24,9 +24,9 @@ import torch.nn.functional as F
 import typer
 from torch import Tensor, nn
 
-from safeecgmatch.config import known_methods
-from safeecgmatch.models import ResNet1D
-from safeecgmatch.training.loop import Training
+from safeecgmatch.engine.loop import Training
+from safeecgmatch.engine.models import ResNet1D
+from safeecgmatch.protocols import known_methods
 from synthetic import make_training, write_rows, write_store
 
 app = typer.Typer(help=__doc__, add_completion=False)

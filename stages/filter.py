@@ -13,12 +13,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 import typer
 
-from safeecgmatch.config import load_params, switches
+from safeecgmatch.config import load_params
 from safeecgmatch.data.archive import dataset_folder
 from safeecgmatch.data.classes import DATASETS
 from safeecgmatch.data.filtering import filter_dataset
 from safeecgmatch.data.manifest import check_archive
 from safeecgmatch.errors import UserError
+from safeecgmatch.protocols import switches
 
 
 def run(dataset: str) -> None:

@@ -13,11 +13,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 import typer
 
-from safeecgmatch.config import load_params, switches
+from safeecgmatch.config import load_params
 from safeecgmatch.data.classes import DATASETS
 from safeecgmatch.data.splits import make_split, write_split
-from safeecgmatch.data.store import SignalStore
+from safeecgmatch.engine.store import SignalStore
 from safeecgmatch.errors import UserError
+from safeecgmatch.protocols import switches
 
 
 def run(dataset: str, ood: int, seed: int) -> None:

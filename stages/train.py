@@ -15,7 +15,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 import typer
 
 from safeecgmatch import tracking
-from safeecgmatch.config import cells, load_params
+from safeecgmatch.cells import cells
+from safeecgmatch.config import load_params
 from safeecgmatch.errors import UserError
 from safeecgmatch.files import write_json
 from safeecgmatch.launching.places import place
@@ -27,7 +28,7 @@ def train(path: str) -> None:
     if path not in asked:
         raise UserError(f"params.yaml asks for no cell '{path}'; `safeecgmatch cells` lists those that it asks for.")
     tracking.warm_up()  # imports mlflow in another process while this one imports torch
-    from safeecgmatch.training.session import Stopped, run_cell
+    from safeecgmatch.launching.cell import Stopped, run_cell
 
     def open_log(config: dict[str, Any], uid: str | None, device: str) -> tracking.Logger:
         tracked = {**config, "profile": params.profile}

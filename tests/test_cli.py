@@ -12,9 +12,11 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from safeecgmatch.cells import cells
 from safeecgmatch.cli import app
-from safeecgmatch.config import cells, load_params, read_protocols
+from safeecgmatch.config import load_params
 from safeecgmatch.errors import UserError
+from safeecgmatch.protocols import known_methods, read_protocol
 from tests.conftest import ROOT
 
 COMMANDS = [
@@ -112,7 +114,8 @@ def test_cells_show_their_state(project: Path) -> None:
 
 def test_protocol_lists_every_switch_with_its_source() -> None:
     text = " ".join(invoke("protocol").split())
-    for section, switches in read_protocols().items():
+    for section in ["data", *known_methods()]:
+        switches = read_protocol(section)
         assert section in text
         for name, entry in switches.items():
             assert name in text and " ".join(entry["why"].split()) in text

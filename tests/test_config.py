@@ -9,8 +9,11 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from safeecgmatch.config import cells, hash_of, known_methods, load_params, read_protocols, switches
+from safeecgmatch.cells import cells
+from safeecgmatch.config import load_params
 from safeecgmatch.errors import UserError
+from safeecgmatch.files import hash_of
+from safeecgmatch.protocols import known_methods, read_protocol, switches
 from tests.conftest import ROOT
 
 PROFILES = sorted((ROOT / "profiles").glob("*.yaml"))
@@ -142,8 +145,8 @@ def test_the_switches_of_a_protocol_and_their_overrides():
 
 
 def test_every_switch_says_where_it_comes_from():
-    for section, table in read_protocols().items():
-        for name, entry in table.items():
+    for section in ["data", *known_methods()]:
+        for name, entry in read_protocol(section).items():
             assert set(entry) <= {"paper", "release", "why"}, f"{section}.{name}"
             assert len(entry["why"]) > 20 and entry["why"].endswith("."), f"{section}.{name}"
             assert {"paper", "release"} & set(entry), f"{section}.{name}"
@@ -151,4 +154,4 @@ def test_every_switch_says_where_it_comes_from():
 
 def test_every_method_has_a_file():
     for name in known_methods():
-        assert Path(ROOT, "src", "safeecgmatch", "methods", f"{name}.py").is_file()
+        assert Path(ROOT, "src", "safeecgmatch", "methods", name, "method.py").is_file()

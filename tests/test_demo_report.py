@@ -5,7 +5,8 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from safeecgmatch.config import cells, load_params
+from safeecgmatch.cells import cells
+from safeecgmatch.config import load_params
 from tests.conftest import ROOT
 
 REPORT = ROOT / "reports" / "demo" / "paper"

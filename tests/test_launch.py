@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from safeecgmatch.config import cells, load_params
+from safeecgmatch.cells import cells
+from safeecgmatch.config import load_params
 from safeecgmatch.errors import UserError
 from safeecgmatch.launching import graph
 from safeecgmatch.launching.board import Board, Lines

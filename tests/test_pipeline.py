@@ -15,7 +15,8 @@ import pandas as pd
 import pytest
 import yaml
 
-from safeecgmatch.config import cells, load_params
+from safeecgmatch.cells import cells
+from safeecgmatch.config import load_params
 from tests.conftest import ROOT
 
 REPORTS = Path("reports/micro/paper")

@@ -63,8 +63,8 @@ def profile(
       safeecgmatch profile cpu        Install profiles/cpu.yaml.
       safeecgmatch profile demo --force
     """
-    from safeecgmatch.config import load_params, read_yaml
-    from safeecgmatch.files import write_text
+    from safeecgmatch.config import load_params
+    from safeecgmatch.files import read_yaml, write_text
 
     known = {file.stem: file for file in sorted(PROFILES.glob("*.yaml"))}
     if not known:
@@ -139,7 +139,8 @@ def cells() -> None:
       safeecgmatch cells
       safeecgmatch cells | grep missing
     """
-    from safeecgmatch.config import cells, load_params
+    from safeecgmatch.cells import cells
+    from safeecgmatch.config import load_params
     from safeecgmatch.files import project_root
 
     scratch = project_root() / "scratch"
@@ -164,15 +165,13 @@ def protocol(method: str | None = typer.Argument(None, help="A method, or 'data'
       safeecgmatch protocol
       safeecgmatch protocol fixmatch
     """
-    from safeecgmatch.config import read_protocols
+    from safeecgmatch.protocols import known_methods, read_protocol
 
-    table = read_protocols()
-    if method is not None and method not in table:
-        raise UserError(f"There is no section '{method}' in the protocols; those that exist are {', '.join(table)}.")
+    sections = [method] if method else ["data", *known_methods()]
     width = min(shutil.get_terminal_size((100, 24)).columns, 120)
-    for section in [method] if method else table:
+    for section in sections:
         print(section)
-        for name, entry in table[section].items():
+        for name, entry in read_protocol(section).items():
             values = [f"{side}: {entry[side]}" if side in entry else f"{side}: -" for side in ("paper", "release")]
             star = " " if entry.get("paper") == entry.get("release") else "*"
             print(f" {star} {name:28} {values[0]:24} {values[1]}")

@@ -1,29 +1,21 @@
-"""params.yaml and protocols.yaml as typed, frozen objects; a mistake in either is one sentence that names it."""
+"""params.yaml as typed, frozen objects; a mistake in it is one sentence that names it."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from safeecgmatch.data.classes import DATASETS
 from safeecgmatch.errors import UserError
-
-SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C one where PyYAML was built with it: 10 x faster
+from safeecgmatch.protocols import known_methods, read_yaml
 
 PARAMS_FILE = Path("params.yaml")
-PROTOCOLS_FILE = Path(__file__).with_name("protocols.yaml")
 PROPOSED = "safeecgmatch"  # the paper's own method; its cells have their own stages
 
 Dataset = Literal["ptbxl", "cinc21"]
 Protocol = Literal["paper", "release"]
-Variant = Literal["full", "no_freq_cal", "no_cal"]
 OodLevel = Annotated[int, Field(ge=0, lt=100)]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 Positive = Annotated[int, Field(gt=0)]
@@ -143,11 +135,6 @@ class Params(Strict):
         return self
 
 
-def known_methods() -> list[str]:
-    """The methods that exist: one section each in protocols.yaml."""
-    return [section for section in read_protocols() if section != "data"]
-
-
 T = TypeVar("T", bound=Strict)
 
 
@@ -178,107 +165,8 @@ def _keys_at(model: type[BaseModel], place: tuple[int | str, ...]) -> list[str]:
     return list(model.model_fields)
 
 
-def read_yaml(path: Path) -> Any:
-    try:
-        return yaml.load(path.read_text(encoding="utf-8"), Loader=SafeLoader)
-    except FileNotFoundError:
-        raise UserError(f"{path} does not exist; run `safeecgmatch profile demo` in the project's folder.") from None
-    except yaml.YAMLError as error:
-        raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}.") from None
-
-
 def load_params(path: Path = PARAMS_FILE) -> Params:
     return validate(Params, read_yaml(path), str(path))
-
-
-@cache
-def read_protocols() -> dict[str, dict[str, dict[str, Any]]]:
-    return read_yaml(PROTOCOLS_FILE)
-
-
-def switches(section: str, protocol: str, overrides: dict[str, Any]) -> dict[str, Any]:
-    """The switches of `section` under `protocol`, with the overrides of params.yaml laid over them."""
-    if section not in read_protocols():
-        raise UserError(f"unknown method '{section}'; allowed are {', '.join(known_methods())}.")
-    table = read_protocols()[section]
-    values = {name: entry[protocol] for name, entry in table.items() if protocol in entry}
-    unknown = [name for name in overrides if name not in values]
-    if unknown:
-        raise UserError(
-            f"{PARAMS_FILE}: unknown switch '{unknown[0]}' for {section} under protocol {protocol}; "
-            f"allowed are {', '.join(values) or 'none'}."
-        )
-    return {**values, **overrides}
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One training: one process, one folder, one MLflow run."""
-
-    dataset: str
-    method: str
-    ood: int
-    seed: int
-    variant: str = "full"
-    lambda_sum: float | None = None
-    stage_name: str = "train"
-    tag: str = ""  # what tells ablation and sensitivity cells from the main run, in paths and stage names
-
-    @property
-    def path(self) -> str:
-        prefix = "lambda_" if self.stage_name == "train_sensitivity" else ""
-        method = f"{self.method}-{prefix}{self.tag}" if self.tag else self.method
-        return f"{self.dataset}/{method}/{self.ood}/{self.seed}"
-
-    @property
-    def stage(self) -> str:
-        middle = self.method if self.stage_name == "train" else self.tag
-        parts = [self.dataset, middle, str(self.ood), str(self.seed)]
-        return f"{self.stage_name}@{'-'.join(part for part in parts if part)}"
-
-    def describe(self) -> dict[str, Any]:
-        names = ("dataset", "method", "ood", "seed", "variant", "lambda_sum")
-        return {name: getattr(self, name) for name in names}
-
-
-def cells(params: Params) -> list[Cell]:
-    """Every cell that params.yaml asks for, in the order of the paper's tables."""
-    grid, ablation, sensitivity = params.grid, params.ablation, params.sensitivity
-    seeds = grid.seeds
-    baselines = [
-        Cell(dataset, method, ood, seed)
-        for dataset in grid.datasets
-        for method in grid.methods
-        for ood in grid.ood_levels
-        for seed in seeds
-    ]
-    proposed = [
-        Cell(dataset, PROPOSED, ood, seed, "full", params.lambda_sum, "train_safeecgmatch")
-        for dataset in grid.datasets
-        for ood in grid.ood_levels
-        for seed in seeds
-    ]
-    ablated = [
-        Cell(dataset, PROPOSED, ood, seed, variant, ablation.lambda_sum, "train_ablation", variant)
-        for dataset in ablation.datasets
-        for variant in ablation.variants
-        for ood in ablation.ood_levels
-        for seed in seeds
-    ]
-    weighted = [
-        Cell(dataset, PROPOSED, ood, seed, "full", float(lambda_sum), "train_sensitivity", str(lambda_sum))
-        for dataset in sensitivity.datasets
-        for lambda_sum in sensitivity.lambda_sums
-        for ood in sensitivity.ood_levels
-        for seed in seeds
-    ]
-    return [*baselines, *proposed, *ablated, *weighted]
-
-
-def hash_of(content: Any) -> str:
-    """A short hash of typed content: `3` and `3.0` differ in text, never here, because fields are typed first."""
-    text = json.dumps(content, sort_keys=True, allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 assert set(DATASETS) == {"ptbxl", "cinc21"}, "the Dataset type above must list every dataset"

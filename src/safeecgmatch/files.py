@@ -1,4 +1,4 @@
-"""Writing files so that nobody ever meets half of one."""
+"""Reading files, and writing them so that nobody ever meets half of one."""
 
 from __future__ import annotations
 
@@ -11,6 +11,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import yaml
+
+from safeecgmatch.errors import UserError
+
+SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C one where PyYAML was built with it: 10 x faster
 
 
 @contextmanager
@@ -56,3 +62,18 @@ def sha256_of(source: Path) -> str:
 def project_root() -> Path:
     """The folder that outlives an experiment's temporary workspace: DVC's root, else the current folder."""
     return Path(os.environ.get("DVC_ROOT") or Path.cwd()).resolve()
+
+
+def read_yaml(path: Path) -> Any:
+    try:
+        return yaml.load(path.read_text(encoding="utf-8"), Loader=SafeLoader)
+    except FileNotFoundError:
+        raise UserError(f"{path} does not exist; run `safeecgmatch profile demo` in the project's folder.") from None
+    except yaml.YAMLError as error:
+        raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}.") from None
+
+
+def hash_of(content: Any) -> str:
+    """A short hash of typed content: `3` and `3.0` differ in text, never here, because fields are typed first."""
+    text = json.dumps(content, sort_keys=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

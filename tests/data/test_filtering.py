@@ -17,7 +17,7 @@ from safeecgmatch.data import filtering
 from safeecgmatch.data.filtering import Job, close_up, filter_dataset, npy_header
 from safeecgmatch.data.preparation import band_pass, resample
 from safeecgmatch.data.selection import REASONS
-from safeecgmatch.data.store import SignalStore
+from safeecgmatch.engine.store import SignalStore
 from safeecgmatch.errors import UserError
 from tests.data.tiny import waves, write_cinc, write_ptbxl, write_record
 

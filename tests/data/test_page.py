@@ -8,7 +8,7 @@ from PIL import Image
 
 from safeecgmatch.data import page
 from safeecgmatch.data.page import choose_rows, draw_page, draw_strip, strip_curves
-from safeecgmatch.data.store import Entry
+from safeecgmatch.engine.store import Entry
 
 
 def entries(labels: str) -> list[Entry]:

@@ -13,12 +13,13 @@ import pytest
 import scipy.io
 import wfdb
 
-from safeecgmatch.data.classes import CINC_GROUPS, LEADS, SINUS_RHYTHM
+from safeecgmatch.data.classes import CINC_GROUPS, SINUS_RHYTHM
 from safeecgmatch.data.phantom import write_archive
 from safeecgmatch.data.phantom.archives import DAMAGES, damaged
 from safeecgmatch.data.phantom.diseases import DIAGNOSES, SHARES
 from safeecgmatch.data.phantom.patients import Study, Subject
 from safeecgmatch.errors import UserError
+from safeecgmatch.leads import LEADS
 
 RECORDS, SEED = 90, 7
 

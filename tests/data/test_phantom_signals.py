@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from scipy.ndimage import uniform_filter1d
 from scipy.signal import find_peaks
 
-from safeecgmatch.data.classes import LEADS
 from safeecgmatch.data.phantom.patients import Study, Subject
+from safeecgmatch.leads import LEADS
 
 RATE = 500
 Floats = NDArray[np.float64]

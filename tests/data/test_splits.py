@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from safeecgmatch.data import ptbxl
-from safeecgmatch.data.splits import PARTS, Split, load_split, make_split, write_split
-from safeecgmatch.data.store import SignalStore
+from safeecgmatch.data.splits import make_split, write_split
+from safeecgmatch.engine.splits import PARTS, Split, load_split
+from safeecgmatch.engine.store import SignalStore
 from safeecgmatch.errors import UserError
 from tests.data.tiny import make_store
 

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import yaml
 
-from safeecgmatch.calibration.metrics import final_metrics
-from safeecgmatch.config import PROPOSED, Cell, Params
+from safeecgmatch.cells import Cell
+from safeecgmatch.config import PROPOSED, Params
 from safeecgmatch.data.filtering import filter_dataset
 from safeecgmatch.data.phantom import write_archive
 from safeecgmatch.data.splits import make_split, write_split
-from safeecgmatch.data.store import SignalStore
-from safeecgmatch.training.cell import Inputs, build, resolve
-from safeecgmatch.training.loop import Training
-from safeecgmatch.training.outputs import predict
+from safeecgmatch.engine.cell import Inputs, build, predict, resolve
+from safeecgmatch.engine.loop import Training
+from safeecgmatch.engine.store import SignalStore
+from safeecgmatch.predictions import final_metrics
 
 ROOT = Path(__file__).resolve().parents[2]
 # Independent of the demo's own budget, which is tuned for its running time.

@@ -11,10 +11,10 @@ import yaml
 from torch import Tensor
 
 from safeecgmatch import config
+from safeecgmatch.engine.generators import Generators
+from safeecgmatch.engine.loop import Training
+from safeecgmatch.engine.signals import MethodData, SignalSet
 from safeecgmatch.methods.base import Batch, Losses, Setting, method_class
-from safeecgmatch.training.generators import Generators
-from safeecgmatch.training.loop import Training
-from safeecgmatch.training.signals import MethodData, SignalSet
 from tests.conftest import ROOT
 
 LEADS, SAMPLES, CLASSES = 2, 64, 3

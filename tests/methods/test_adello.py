@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from safeecgmatch.losses import cross_entropy, pseudo_label_loss
-from safeecgmatch.methods.adello import Logits, Priors, Step, alpha_at, shifts, step
-from safeecgmatch.training.loop import Training
+from safeecgmatch.engine.loop import Training
+from safeecgmatch.methods.adello.method import Logits, Priors, Step, alpha_at, shifts, step
+from safeecgmatch.methods.parts.losses import cross_entropy, pseudo_label_loss
 from tests.methods.harness import learn
 from tests.methods.openset import assert_resumes_exactly, gradients, hyper_of, only_losses, run_to, toy_training
 from tests.vectors import load_vector

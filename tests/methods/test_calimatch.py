@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from safeecgmatch.calibration.branch import Calibration
-from safeecgmatch.calibration.smoothing import TICKS, empty_table
-from safeecgmatch.config import switches
-from safeecgmatch.methods.calimatch import CaliMatch, CaliMatchHyper, CaliMatchSwitches, Heads, step
-from safeecgmatch.models import parameter_count
-from safeecgmatch.training.loop import Training
+from safeecgmatch.engine.loop import Training
+from safeecgmatch.engine.models import parameter_count
+from safeecgmatch.methods.calimatch.method import CaliMatch, CaliMatchHyper, CaliMatchSwitches, Heads, step
+from safeecgmatch.methods.parts.branch import Calibration
+from safeecgmatch.methods.parts.smoothing import TICKS, empty_table
+from safeecgmatch.protocols import switches
 from tests.methods.harness import demo_params, learn
 from tests.methods.toy import bits, run, toy_training
 from tests.test_losses_safe import GOLDEN, RELATIVE, golden_inputs

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from safeecgmatch import losses as terms_of
-from safeecgmatch.methods.complematch import step
-from safeecgmatch.propagation import PseudoLabels
+from safeecgmatch.methods.complematch.losses import complementarity
+from safeecgmatch.methods.complematch.method import step
+from safeecgmatch.methods.parts.contrast import supcon_raw
+from safeecgmatch.methods.parts.propagation import PseudoLabels
 from tests.methods.harness import learn
 from tests.methods.openset import one_batch, run_to
 from tests.methods.timeseries import all_losses, assert_resumes_exactly, toy_training, weights
@@ -27,8 +28,8 @@ def test_step_on_plain_logits() -> None:
     torch.testing.assert_close(terms["supervised"], expected)
     augmented = sum(torch.nn.functional.cross_entropy(part[:3], y) for part in z[1:])
     torch.testing.assert_close(terms["augmented"], augmented)
-    torch.testing.assert_close(terms["contrast"], terms_of.supcon_raw(v[:3], y, 50.0))
-    torch.testing.assert_close(terms["complementarity"], terms_of.complementarity(z[0], other))
+    torch.testing.assert_close(terms["contrast"], supcon_raw(v[:3], y, 50.0))
+    torch.testing.assert_close(terms["complementarity"], complementarity(z[0], other))
 
 
 def weighted(terms: dict[str, torch.Tensor], augmented: float) -> torch.Tensor:

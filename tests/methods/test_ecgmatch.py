@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from safeecgmatch.losses import relationship_cosine
 from safeecgmatch.methods.base import Evaluation
-from safeecgmatch.methods.ecgmatch import Targets, neighbour_targets, step
-from safeecgmatch.methods.teacher import Teacher
+from safeecgmatch.methods.ecgmatch.losses import relationship_cosine
+from safeecgmatch.methods.ecgmatch.method import Targets, neighbour_targets, step
+from safeecgmatch.methods.parts.teacher import Teacher
 from tests.methods.harness import learn
 from tests.methods.openset import assert_same, run_to
 from tests.methods.timeseries import all_losses, assert_resumes_exactly, toy_training, weights

@@ -8,9 +8,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from safeecgmatch.losses import accept_confident, exponential_ramp
-from safeecgmatch.methods.fixmatch import FixMatchHyper, FixMatchSwitches, step
-from safeecgmatch.models import parameter_count
+from safeecgmatch.engine.models import parameter_count
+from safeecgmatch.methods.fixmatch.method import FixMatchHyper, FixMatchSwitches, step
+from safeecgmatch.methods.parts.losses import accept_confident, exponential_ramp
 from tests.methods.harness import learn
 from tests.methods.toy import bits, run, toy_training
 

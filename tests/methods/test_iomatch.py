@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from safeecgmatch.losses import Alignment, align, one_vs_all_loss, one_vs_all_probabilities
-from safeecgmatch.methods.iomatch import Heads, step
+from safeecgmatch.methods.iomatch.alignment import Alignment, align
+from safeecgmatch.methods.iomatch.method import Heads, step
+from safeecgmatch.methods.parts.one_vs_all import one_vs_all_loss, one_vs_all_probabilities
 from tests.methods.harness import learn
 from tests.methods.openset import assert_resumes_exactly, gradients, hyper_of, only_losses, run_to, toy_training
 from tests.vectors import load_vector

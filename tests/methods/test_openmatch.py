@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from safeecgmatch.methods.openmatch import OpenMatch, OpenMatchHyper, looks_inlying, step
-from safeecgmatch.models import parameter_count
-from safeecgmatch.training.loop import Training
-from safeecgmatch.training.sampling import fixed_order
+from safeecgmatch.engine.loop import Training
+from safeecgmatch.engine.models import parameter_count
+from safeecgmatch.engine.sampling import fixed_order
+from safeecgmatch.methods.openmatch.method import OpenMatch, OpenMatchHyper, looks_inlying, step
 from tests.methods.harness import demo_params, learn
 from tests.methods.toy import bits, run, toy_training
 from tests.test_losses_safe import GOLDEN, RELATIVE, golden_inputs

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from safeecgmatch.methods.release.ecgmatch import neighbour_targets, step
+from safeecgmatch.methods.ecgmatch.release import neighbour_targets, step
 from tests.methods.harness import learn
 from tests.methods.openset import run_to
 from tests.methods.timeseries import all_losses, assert_resumes_exactly, toy_training

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
+from safeecgmatch.engine.views import spectrum
 from safeecgmatch.methods.base import method_class
-from safeecgmatch.methods.release.tstfc import BRANCHES, make_bank
-from safeecgmatch.views import spectrum
+from safeecgmatch.methods.tstfc.release import BRANCHES, make_bank
 from tests.methods.harness import learn
 from tests.methods.openset import assert_same, one_batch, run_to, section
 from tests.methods.timeseries import ToyNetwork, all_losses, assert_resumes_exactly, toy_training, weights

@@ -5,16 +5,16 @@ import math
 import pytest
 import torch
 
-from safeecgmatch.calibration.branch import Branch
-from safeecgmatch.calibration.metrics import auroc
-from safeecgmatch.calibration.temperature import fit_ova_temperature, fit_temperature
+from safeecgmatch.engine.loop import Training
+from safeecgmatch.engine.models import parameter_count
+from safeecgmatch.engine.signals import SignalSet
+from safeecgmatch.engine.views import spectrum
 from safeecgmatch.methods.base import Prediction
-from safeecgmatch.methods.calimatch import CaliMatch
-from safeecgmatch.methods.safeecgmatch import SafeECGMatch, fuse, spectral_views
-from safeecgmatch.models import parameter_count
-from safeecgmatch.training.loop import Training
-from safeecgmatch.training.signals import SignalSet
-from safeecgmatch.views import spectrum
+from safeecgmatch.methods.calimatch.method import CaliMatch
+from safeecgmatch.methods.parts.branch import Branch
+from safeecgmatch.methods.parts.temperature import fit_ova_temperature, fit_temperature
+from safeecgmatch.methods.safeecgmatch.method import SafeECGMatch, fuse, spectral_views
+from safeecgmatch.metrics import auroc
 from tests.methods.harness import learn, make_training
 from tests.methods.toy import accepted_unseen_share, bits, run, toy_training
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from safeecgmatch.losses import energy_discrepancy
+from safeecgmatch.engine.loop import Training
 from safeecgmatch.methods.base import Evaluation
-from safeecgmatch.methods.safestudent import SafeStudent, Step, step
-from safeecgmatch.training.loop import Training
+from safeecgmatch.methods.safestudent.energy import energy_discrepancy
+from safeecgmatch.methods.safestudent.method import SafeStudent, Step, step
 from tests.methods.harness import learn
 from tests.methods.openset import (
     assert_resumes_exactly,

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from safeecgmatch.losses import adaptive_ood_threshold
-from safeecgmatch.methods.scomatch import Logits, State, draw, renewed, step
+from safeecgmatch.methods.scomatch.method import Logits, State, draw, renewed, step
+from safeecgmatch.methods.scomatch.threshold import adaptive_ood_threshold
 from tests.methods.harness import learn
 from tests.methods.openset import assert_resumes_exactly, gradients, hyper_of, only_losses, run_to, toy_training
 from tests.vectors import load_vector

@@ -9,7 +9,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from safeecgmatch import losses
+from safeecgmatch.methods.complematch.losses import complementarity, simclr
+from safeecgmatch.methods.ecgmatch.losses import (
+    relationship_cosine,
+    relationship_euclidean,
+    relationship_loss,
+    relationship_pearson,
+    relationship_squared,
+)
+from safeecgmatch.methods.parts.contrast import supcon_raw, supcon_unit
+from safeecgmatch.methods.parts.losses import exponential_ramp
+from safeecgmatch.methods.tstfc.rounds import masked_soft_cross_entropy
 from tests.vectors import load_vector
 
 DTYPES = [torch.float32, torch.float64]
@@ -33,7 +43,7 @@ def with_gradient(rows: Any, dtype: torch.dtype) -> Tensor:
 def test_supcon_on_unit_rows(case: dict[str, Any], dtype: torch.dtype) -> None:
     vector = load_vector("tstfc_release_supcon")
     rows = with_gradient(case["raw_projection"], dtype)
-    loss = losses.supcon_unit(rows, torch.tensor(case["labels"]), case["temperature"])
+    loss = supcon_unit(rows, torch.tensor(case["labels"]), case["temperature"])
     close(loss, case["loss"], vector)
     loss.backward()
     assert rows.grad is not None
@@ -47,7 +57,7 @@ def test_supcon_on_unit_rows(case: dict[str, Any], dtype: torch.dtype) -> None:
 def test_supcon_on_raw_rows(case: dict[str, Any], dtype: torch.dtype) -> None:
     vector = load_vector("tstfc_original_supcon")
     rows = with_gradient(case["embeddings"], dtype)
-    loss = losses.supcon_raw(rows, torch.tensor(case["labels"]), case["temperature"])
+    loss = supcon_raw(rows, torch.tensor(case["labels"]), case["temperature"])
     close(loss, case["loss"], vector)
     loss.backward()
     assert rows.grad is not None
@@ -60,7 +70,7 @@ def test_masked_soft_cross_entropy(case: dict[str, Any], dtype: torch.dtype) -> 
     vector = load_vector("tstfc_release_soft_ce")
     logits, targets = with_gradient(vector["logits"], dtype), torch.tensor(vector["targets"], dtype=dtype)
     mask = torch.tensor(case["mask"])
-    loss = losses.masked_soft_cross_entropy(logits, targets, mask, case["use_confidence_weight"])
+    loss = masked_soft_cross_entropy(logits, targets, mask, case["use_confidence_weight"])
     close(loss, case["loss"], vector)
     loss.backward()
     assert logits.grad is not None
@@ -72,12 +82,12 @@ def test_masked_soft_cross_entropy(case: dict[str, Any], dtype: torch.dtype) -> 
 def test_complementarity_from_both_sides(case: dict[str, Any], dtype: torch.dtype) -> None:
     vector = load_vector("complematch_original_complementarity_loss")
     time, freq = with_gradient(case["logits_time"], dtype), with_gradient(case["logits_freq"], dtype)
-    time_side = losses.complementarity(time, freq, case["threshold"], case["k"])
+    time_side = complementarity(time, freq, case["threshold"], case["k"])
     close(time_side, case["loss"], vector)
     time_side.backward()
     assert time.grad is not None and freq.grad is None
     close(time.grad, case["grad_time_with_freq_detached"], vector)
-    freq_side = losses.complementarity(freq, time, case["threshold"], case["k"])
+    freq_side = complementarity(freq, time, case["threshold"], case["k"])
     close(freq_side, case["loss_freq_side"], vector)
     freq_side.backward()
     assert freq.grad is not None
@@ -89,7 +99,7 @@ def test_complementarity_from_both_sides(case: dict[str, Any], dtype: torch.dtyp
 def test_simclr(case: dict[str, Any], dtype: torch.dtype) -> None:
     vector = load_vector("complematch_original_simclr")
     first, second = with_gradient(case["z1"], dtype), with_gradient(case["z2"], dtype)
-    loss = losses.simclr(first, second, case["tau"])
+    loss = simclr(first, second, case["tau"])
     close(loss, case["loss"], vector)
     loss.backward()
     assert first.grad is not None and second.grad is not None
@@ -100,16 +110,16 @@ def test_simclr(case: dict[str, Any], dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("case", cases("ecgmatch_release_similarity"))
 def test_correlation_map_of_the_release(case: dict[str, Any]) -> None:
     vector = load_vector("ecgmatch_release_similarity")
-    close(losses.relationship_pearson(torch.tensor(case["scores"])), case["matrix"], vector)
+    close(relationship_pearson(torch.tensor(case["scores"])), case["matrix"], vector)
 
 
 @pytest.mark.parametrize("case", cases("ecgmatch_release_relationship_loss"))
 def test_relationship_loss_of_the_release(case: dict[str, Any]) -> None:
     vector = load_vector("ecgmatch_release_relationship_loss")
     logits = with_gradient(case["logits"], torch.float32)
-    matrix = losses.relationship_pearson(logits.softmax(dim=1))
+    matrix = relationship_pearson(logits.softmax(dim=1))
     close(matrix, case["matrix"], vector)
-    loss = losses.relationship_loss(matrix, torch.tensor(case["target"]))
+    loss = relationship_loss(matrix, torch.tensor(case["target"]))
     close(loss, case["loss"], vector)
     loss.backward()
     assert logits.grad is not None
@@ -120,9 +130,9 @@ def test_relationship_loss_of_the_release(case: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("key", "relationship"),
     [
-        ("cosine", losses.relationship_cosine),
-        ("pearson", losses.relationship_squared),
-        ("euclid", losses.relationship_euclidean),
+        ("cosine", relationship_cosine),
+        ("pearson", relationship_squared),
+        ("euclid", relationship_euclidean),
     ],
 )
 @pytest.mark.parametrize("case", cases("ecgmatch_original_similarity"))
@@ -134,11 +144,11 @@ def test_relationship_maps_of_the_original(
 
 def test_ramp() -> None:
     vector = load_vector("ecgmatch_release_rampup")
-    ramp = [losses.exponential_ramp(t, vector["W"]) for t in vector["t"]]
+    ramp = [exponential_ramp(t, vector["W"]) for t in vector["t"]]
     assert ramp == pytest.approx(vector["ramp"], abs=vector["atol"])
 
 
 def test_relationship_loss_is_flat_at_its_target() -> None:
     matrix = torch.eye(3, requires_grad=True)
-    losses.relationship_loss(matrix, torch.eye(3)).backward()
+    relationship_loss(matrix, torch.eye(3)).backward()
     assert matrix.grad is not None and torch.equal(matrix.grad, torch.zeros(3, 3))

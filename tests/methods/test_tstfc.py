@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from safeecgmatch.methods.base import Evaluation
-from safeecgmatch.methods.tstfc import step
-from safeecgmatch.propagation import PseudoLabels, better_branch
+from safeecgmatch.methods.parts.propagation import PseudoLabels, better_branch
+from safeecgmatch.methods.tstfc.method import step
 from tests.methods.harness import learn
 from tests.methods.openset import one_batch, run_to
 from tests.methods.timeseries import all_losses, assert_resumes_exactly, toy_training

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from safeecgmatch.config import switches
+from safeecgmatch.engine.generators import Generators, derived_seed
+from safeecgmatch.engine.loop import Training
+from safeecgmatch.engine.signals import MethodData, SignalSet
 from safeecgmatch.methods.base import Setting, method_class
-from safeecgmatch.training.generators import Generators, derived_seed
-from safeecgmatch.training.loop import Training
-from safeecgmatch.training.signals import MethodData, SignalSet
+from safeecgmatch.protocols import switches
 from tests.methods.harness import demo_params
 
 LEADS, SAMPLES, CLASSES = 12, 100, 3

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from safeecgmatch.config import Cell, Params
+from safeecgmatch.cells import Cell
+from safeecgmatch.config import Params
 from safeecgmatch.reporting.evaluate import Evaluation, evaluate
 from tests.reporting.synthetic import make_params, write_study
 

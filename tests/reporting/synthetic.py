@@ -11,7 +11,8 @@ import pandas as pd
 import yaml
 
 from safeecgmatch import config
-from safeecgmatch.config import Cell, Params, cells
+from safeecgmatch.cells import Cell, cells
+from safeecgmatch.config import Params
 
 BASELINES = [
     "supervised", "fixmatch", "iomatch", "openmatch", "scomatch", "safestudent",

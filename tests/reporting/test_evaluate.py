@@ -9,10 +9,11 @@ import pandas as pd
 import pytest
 import yaml
 
-from safeecgmatch.calibration.metrics import METRICS, final_metrics
-from safeecgmatch.calibration.temperature import fit_temperature
-from safeecgmatch.config import Cell, cells
+from safeecgmatch.cells import Cell, cells
 from safeecgmatch.errors import UserError
+from safeecgmatch.methods.parts.temperature import fit_temperature
+from safeecgmatch.metrics import METRICS
+from safeecgmatch.predictions import final_metrics
 from safeecgmatch.reporting.evaluate import METRIC_COLUMNS, evaluate, write_evaluation
 from tests.reporting.conftest import Study
 from tests.reporting.synthetic import make_params, write_cell, write_study

@@ -6,8 +6,8 @@ import sys
 import numpy as np
 import pytest
 
-from safeecgmatch.calibration.metrics import ece, probabilities_of
-from safeecgmatch.config import Cell
+from safeecgmatch.cells import Cell
+from safeecgmatch.metrics import ece, probabilities_of
 from safeecgmatch.reporting.figures import (
     COLOURS,
     MARKERS,

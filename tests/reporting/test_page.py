@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from safeecgmatch.config import cells
+from safeecgmatch.cells import cells
 from safeecgmatch.errors import UserError
 from safeecgmatch.files import sha256_of
 from safeecgmatch.reporting.evaluate import evaluate, write_evaluation

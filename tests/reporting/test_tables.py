@@ -10,7 +10,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from safeecgmatch.config import Params, cells
+from safeecgmatch.cells import cells
+from safeecgmatch.config import Params
 from safeecgmatch.reporting.evaluate import evaluate
 from safeecgmatch.reporting.render import number, rounded, tex, to_markdown, to_tex
 from safeecgmatch.reporting.results import Entry, marks, same_weight

@@ -11,8 +11,8 @@ import yaml
 
 from safeecgmatch.data.inventory import Entry
 from safeecgmatch.data.manifest import write_manifest
-from safeecgmatch.data.splits import load_split
-from safeecgmatch.data.store import SignalStore
+from safeecgmatch.engine.splits import load_split
+from safeecgmatch.engine.store import SignalStore
 from safeecgmatch.files import read_json, sha256_of
 from tests.conftest import ROOT
 from tests.data.tiny import SUPERCLASS, write_cinc, write_ptbxl

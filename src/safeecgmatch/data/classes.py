@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 DATASETS = ("ptbxl", "cinc21")
-LEADS = ("I", "II", "III", "aVR", "aVL", "aVF", "V1", "V2", "V3", "V4", "V5", "V6")
-SECONDS = 10
 
 SEEN = {"ptbxl": ("NORM", "MI", "CD"), "cinc21": ("NORM", "RHY", "CD")}
 UNSEEN = {"ptbxl": ("STTC", "HYP"), "cinc21": ("ST", "OTHER")}

@@ -24,14 +24,14 @@ from typing import Any
 import numpy as np
 
 from safeecgmatch.data import cinc21, ptbxl
-from safeecgmatch.data.classes import LEADS, SECONDS
 from safeecgmatch.data.page import draw_page
 from safeecgmatch.data.preparation import PREPROCESSING, STANDARDISED, Rejected, prepare
 from safeecgmatch.data.readers import Unreadable, read_record
 from safeecgmatch.data.selection import DUPLICATE, UNREADABLE, Candidate, Drop, Selection
-from safeecgmatch.data.store import FORMAT, PAGE, REPORT, SIGNALS, TABLE, Entry, write_table
+from safeecgmatch.engine.store import FORMAT, PAGE, REPORT, SIGNALS, TABLE, Entry, write_table
 from safeecgmatch.errors import UserError
 from safeecgmatch.files import atomic_path, sha256_of, write_json
+from safeecgmatch.leads import LEADS, SECONDS
 from safeecgmatch.progress import Progress
 
 BLOCK = 32  # records per job

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from safeecgmatch.data.classes import LEADS, SECONDS
-from safeecgmatch.data.store import Entry
+from safeecgmatch.engine.store import Entry
+from safeecgmatch.leads import LEADS, SECONDS
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from safeecgmatch.data import selection
-from safeecgmatch.data.classes import LEADS, SECONDS
 from safeecgmatch.data.readers import Recording
+from safeecgmatch.leads import LEADS, SECONDS
 
 PREPROCESSING = ("none", "release", "ecgmatch")  # the first two store the signal as it is
 STANDARDISED = ("ecgmatch",)  # the batch is standardised per record and lead when it is drawn

@@ -4,62 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 
 from safeecgmatch.data import drawing
 from safeecgmatch.data.classes import RELEASE_CINC60_SEEN, RELEASE_CINC60_UNSEEN, SEEN, UNSEEN
 from safeecgmatch.data.drawing import Parts, Rows, Task
-from safeecgmatch.data.store import SignalStore
+from safeecgmatch.engine.splits import PARTS, SPLIT, SUMMARY, Split
+from safeecgmatch.engine.store import SignalStore
 from safeecgmatch.errors import UserError
-from safeecgmatch.files import atomic_path, read_json, write_json
+from safeecgmatch.files import atomic_path, write_json
 
-SPLIT, SUMMARY = "split.npz", "summary.json"
-PARTS = ("labelled", "pool", "validation", "test", "open_test")
 CINC60 = ("same_classes", "swapped_fixed")
 RELEASE_FIXED_LEVEL = 60  # the one OOD level at which the published code has its fixed split
-
-
-@dataclass(frozen=True)
-class Split:
-    """Rows of the signal store and their labels (0..K-1 in the order of `seen`, K for every unseen class)."""
-
-    seen: tuple[str, ...]
-    unseen: tuple[str, ...]
-    labelled: Rows
-    labelled_label: Rows
-    pool: Rows
-    pool_label: Rows
-    validation: Rows
-    validation_label: Rows
-    test: Rows
-    test_label: Rows
-    open_test: Rows
-    open_test_label: Rows
-    summary: dict[str, Any]
-
-    @property
-    def num_classes(self) -> int:
-        return len(self.seen)
-
-
-def load_split(folder: Path) -> Split:
-    for name in (SPLIT, SUMMARY):
-        if not (folder / name).is_file():
-            raise UserError(
-                f"{folder / name} is missing: run the split stage of this dataset, OOD level and seed first."
-            )
-    summary = read_json(folder / SUMMARY)
-    try:
-        with np.load(folder / SPLIT, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for part in PARTS for name in (part, f"{part}_label")}
-    except (BadZipFile, EOFError, KeyError, OSError, TypeError, ValueError) as error:
-        raise UserError(f"{folder / SPLIT} is damaged ({error}): run its split stage again.") from error
-    return Split(seen=tuple(summary["seen"]), unseen=tuple(summary["unseen"]), summary=summary, **arrays)
 
 
 def classes_and_rule(dataset: str, ood: int, cinc60: str) -> tuple[tuple[str, ...], tuple[str, ...], str]:

@@ -13,7 +13,8 @@ from functools import partial
 from pathlib import Path
 
 from safeecgmatch import tracking
-from safeecgmatch.config import Cell, Params, cells
+from safeecgmatch.cells import Cell, cells
+from safeecgmatch.config import Params
 from safeecgmatch.errors import UserError
 from safeecgmatch.launching.board import board
 from safeecgmatch.launching.jobs import Job, Outcome, last_lines

@@ -17,9 +17,10 @@ import torch
 from torch import Tensor, nn
 
 from safeecgmatch.config import Strict
+from safeecgmatch.engine.fingerprint import method_module
+from safeecgmatch.engine.generators import Generators
+from safeecgmatch.engine.signals import MethodData, SignalSet
 from safeecgmatch.errors import UserError
-from safeecgmatch.training.generators import Generators
-from safeecgmatch.training.signals import MethodData, SignalSet
 
 FULL_BUDGET = 50_000  # the budget for which all schedule numbers are stated
 FULL_EPOCHS = 50  # one "epoch" of the published code is 1/50 of the budget
@@ -200,10 +201,11 @@ class Method(nn.Module):
 
 
 def method_class(module: str) -> type[Method]:
-    """The class `METHOD` of `methods/<module>.py`; imported by name, so that adding a method touches no other."""
+    """The class `METHOD` of a method's module; imported by name, so that adding a method touches no other."""
+    name = method_module(module)
     try:
-        return importlib.import_module(f"safeecgmatch.methods.{module}").METHOD
+        return importlib.import_module(name).METHOD
     except ModuleNotFoundError as error:
-        if error.name == f"safeecgmatch.methods.{module}":
-            raise UserError(f"no method '{module}': src/safeecgmatch/methods/{module}.py does not exist.") from None
-        raise
+        if not name.startswith(str(error.name)):
+            raise
+        raise UserError(f"no method '{module}': src/{name.replace('.', '/')}.py does not exist.") from None

@@ -9,20 +9,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from safeecgmatch.calibration.metrics import (
-    BINS,
-    FLOAT32_LOG_OF_ZERO,
-    branches_of,
-    final_metrics,
-    ood_score,
-    probabilities_of,
-    reliability,
-    reported_branch,
-)
-from safeecgmatch.calibration.temperature import fit_temperature
-from safeecgmatch.config import PROPOSED, Cell, Params, cells
+from safeecgmatch.cells import Cell, cells
+from safeecgmatch.config import PROPOSED, Params
 from safeecgmatch.errors import UserError
 from safeecgmatch.files import atomic_path, write_json
+from safeecgmatch.methods.parts.temperature import fit_temperature
+from safeecgmatch.metrics import BINS, FLOAT32_LOG_OF_ZERO, probabilities_of, reliability
+from safeecgmatch.predictions import branches_of, final_metrics, ood_score, reported_branch
 from safeecgmatch.progress import Progress
 from safeecgmatch.reporting.stored import IDENTITY, StoredCell, load_cell
 

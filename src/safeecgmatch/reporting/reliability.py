@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from safeecgmatch.calibration.metrics import BINS, ece, probabilities_of, reliability, reported_branch
+from safeecgmatch.metrics import BINS, ece, probabilities_of, reliability
+from safeecgmatch.predictions import reported_branch
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from safeecgmatch.config import Cell, Params, read_yaml
+from safeecgmatch.cells import Cell
+from safeecgmatch.config import Params
 from safeecgmatch.errors import UserError
-from safeecgmatch.files import read_json
+from safeecgmatch.files import read_json, read_yaml
 
 IDENTITY = ["dataset", "method", "ood", "seed", "lambda_sum", "variant"]
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from safeecgmatch.calibration.metrics import OPEN_SET
 from safeecgmatch.config import PROPOSED, Params
+from safeecgmatch.metrics import OPEN_SET
 from safeecgmatch.reporting.names import (
     branch_name,
     dataset_name,

@@ -9,7 +9,8 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from safeecgmatch.calibration.metrics import BINS, ece, probabilities_of, reliability, reported_branch
+from safeecgmatch.metrics import BINS, ece, probabilities_of, reliability
+from safeecgmatch.predictions import reported_branch
 
 _one_at_a_time = Lock()  # a recorder serves many cells in threads, and matplotlib promises nothing about threads
 

@@ -14,7 +14,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 
-from safeecgmatch.calibration.metrics import reported_branch
+from safeecgmatch.predictions import reported_branch
 from safeecgmatch.tracking.address import artifact_location, tracking_uri
 from safeecgmatch.tracking.diagram import draw_reliability
 from safeecgmatch.tracking.record import Json, flat, milliseconds, numbers, tags

@@ -16,11 +16,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from safeecgmatch.data.classes import LEADS, SINUS_RHYTHM
+from safeecgmatch.data.classes import SINUS_RHYTHM
 from safeecgmatch.data.phantom.heart import INVALID
 from safeecgmatch.data.phantom.patients import Study, Subject, apportion
 from safeecgmatch.errors import UserError
 from safeecgmatch.files import atomic_path
+from safeecgmatch.leads import LEADS
 from safeecgmatch.progress import Progress
 
 Signal = NDArray[np.int16]

@@ -1,0 +1,146 @@
+"""One cell from params to a training that is ready to run: open its inputs, resolve its config, build it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from safeecgmatch.cells import Cell
+from safeecgmatch.config import Params, validate
+from safeecgmatch.engine import device as devices
+from safeecgmatch.engine.generators import Generators, derived_seed
+from safeecgmatch.engine.loop import Training
+from safeecgmatch.engine.signals import MethodData, SignalSet, SignalSource
+from safeecgmatch.engine.splits import Split, load_split
+from safeecgmatch.engine.store import SignalStore
+from safeecgmatch.errors import UserError
+from safeecgmatch.files import hash_of, sha256_of
+from safeecgmatch.methods.base import Method, Setting, method_class
+from safeecgmatch.predictions import PredictedSet, pack
+from safeecgmatch.protocols import switches
+
+EVALUATED = ("validation", "test", "open_test")
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The filtered signals and the split of one cell."""
+
+    store: SignalStore
+    split: Split
+    data_hash: str
+
+    @classmethod
+    def open(cls, cell: Cell, data: Path) -> Inputs:
+        filtered, split = data / "filtered" / cell.dataset, data / "splits" / cell.dataset / f"{cell.ood}/{cell.seed}"
+        loaded = load_split(split)
+        store = SignalStore.open(filtered)
+        digests = [sha256_of(filtered / "store.json"), sha256_of(filtered / "records.csv")]
+        return cls(store, loaded, hash_of([*digests, sha256_of(split / "split.npz")]))
+
+
+def resolve(params: Params, cell: Cell, inputs: Inputs) -> dict[str, Any]:
+    """Everything that decides this cell's result, as plain values, with the hash of all of it."""
+    section = params.methods[cell.method]
+    where = f"params.yaml, methods.{cell.method}"
+    if not isinstance(section.get("switches"), dict):
+        raise UserError(f"{where}: key 'switches' is missing or not a mapping; write `switches: {{}}`.")
+    values = switches(cell.method, params.protocol, section["switches"])
+    module = values.pop("module", cell.method)
+    method = method_class(module)
+    config = {
+        "cell": cell.describe(),
+        "protocol": params.protocol,
+        "module": module,
+        "model": params.model.model_dump(),
+        "train": params.train.model_dump(),
+        "hyper": validate(method.Hyper, section, where).model_dump(exclude={"switches"}),
+        "switches": validate(method.Switches, values, f"protocol {params.protocol} of {cell.method}").model_dump(),
+        "data": {
+            "hash": inputs.data_hash,
+            "sampling_rate": inputs.store.sampling_rate,
+            "preprocessing": inputs.store.preprocessing,
+            "seen": list(inputs.split.seen),
+            "unseen": list(inputs.split.unseen),
+        },
+    }
+    return {**config, "config_hash": hash_of(config)}
+
+
+def make_setting(config: dict[str, Any], inputs: Inputs, uses_unlabelled: bool) -> Setting:
+    cell, train = config["cell"], config["train"]
+    half = train["batch"] // 2
+    return Setting(
+        num_classes=inputs.split.num_classes,
+        leads=inputs.store.signals.shape[1],
+        samples=inputs.store.samples,
+        sampling_rate=inputs.store.sampling_rate,
+        width=config["model"]["width"],
+        iterations=train["iterations"],
+        evaluate_every=train["evaluate_every"],
+        labelled_batch=half if uses_unlabelled else train["batch"],
+        unlabelled_batch=half if uses_unlabelled else 0,
+        learning_rate=float(train["learning_rate"]),
+        seed=cell["seed"],
+        ood_level=cell["ood"],
+        variant=cell["variant"],
+        lambda_sum=cell["lambda_sum"],
+    )
+
+
+def build(config: dict[str, Any], inputs: Inputs) -> tuple[Training, dict[str, SignalSet]]:
+    """The training, ready for its first iteration, and the sets that it will predict at the end."""
+    train = config["train"]
+    device = devices.prepare(train["device"], train["threads"])
+    source = SignalSource(inputs.store, device, resident=devices.fits(device, inputs.store.signals.nbytes))
+    sets = {
+        name: SignalSet(
+            source,
+            torch.from_numpy(getattr(inputs.split, name)),
+            torch.from_numpy(getattr(inputs.split, f"{name}_label")).to(device),
+        )
+        for name in ("labelled", "pool", *EVALUATED)
+    }
+    kind = method_class(config["module"])
+    setting = make_setting(config, inputs, kind.uses_unlabelled)
+    rng = Generators(setting.seed, device)
+    data = MethodData(sets["labelled"], sets["pool"].without_labels(), sets["validation"])
+    hyper = kind.Hyper(**config["hyper"], switches={})
+    torch.manual_seed(derived_seed(setting.seed, "weights"))
+    method = kind(setting, hyper, kind.Switches(**config["switches"]), data, rng).to(device)
+    training = Training(method, sets["labelled"], sets["pool"], sets["validation"], rng, train["amp"])
+    return training, {name: sets[name] for name in EVALUATED}
+
+
+@torch.no_grad()
+def predict(method: Method, sets: dict[str, SignalSet], records: NDArray[np.str_]) -> dict[str, NDArray]:
+    """The content of predictions.npz: ids, labels, raw head outputs and final log-probabilities of every branch."""
+    predicted = {}
+    for name, signals in sets.items():
+        outputs = method.outputs_on(signals)
+        branches = method.predict(outputs)
+        assert signals.labels is not None
+        predicted[name] = PredictedSet(
+            records[signals.rows.numpy()],
+            signals.labels.cpu().numpy(),
+            {head: _stored(values) for head, values in outputs.items()},
+            {branch: _stored(prediction.log_probs) for branch, prediction in branches.items()},
+            {
+                branch: _stored(prediction.ood_score)
+                for branch, prediction in branches.items()
+                if prediction.ood_score is not None
+            },
+        )
+    monitored = method.monitors()
+    temperatures = {name: value for name, value in monitored.items() if name.startswith("temperature.")}
+    return pack(method.reported_branch(), temperatures, predicted)
+
+
+def _stored(values: Tensor) -> NDArray:
+    return values.float().cpu().numpy()

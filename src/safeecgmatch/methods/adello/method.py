@@ -1,0 +1,139 @@
+"""ADELLO (Sanchez Aimar et al., ECCV 2024): FixMatch with logits adjusted to a class prior that flattens over time.
+
+    alpha = 1 - 0.9 (n/N)^2,  pi = p^^alpha / sum p^^alpha  (p^ the running mean prediction on the pool)
+    d_L = ln[(pi_L + e)/(pi + e)],  d_U = ln[(p^ + e)/(pi + e)];   p = softmax(z(x_w)),  m = 1[max p >= 0.95]
+    L = CE(z(x_l) + d_L, y) + 1[n >= start] (1/B) sum m CE(z(x_s) + d_U, argmax p)
+                            + 1[n >= n_d] (1/B) sum (1 - m) H(p, z(x_s) + d_U)
+
+The last term, complementary distillation, is missing from the published benchmark code. Priors are float64, so shifted
+logits and losses are too. p^ <- 0.999 p^ + 0.001 mean p takes effect one iteration later. Predictions are unshifted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from safeecgmatch.engine.models import ResNet1D
+from safeecgmatch.engine.views import strong, weak
+from safeecgmatch.methods.base import Batch, Hyper, Losses, Method, Outputs, Prediction, Switches
+from safeecgmatch.methods.parts.losses import (
+    accept_confident,
+    cross_entropy,
+    masked_mean,
+    pseudo_label_loss,
+    soft_cross_entropy,
+)
+
+PRIOR_EPS = 1e-9
+DISTILL_SHARE = 50_000 / 262_144  # of the budget, as in the original configurations
+
+
+class AdelloHyper(Hyper):
+    threshold: float
+    alpha_min: float
+    alpha_power: float
+    prior_decay: float
+
+
+class AdelloSwitches(Switches):
+    start: int
+    distill: bool
+
+
+class Logits(NamedTuple):
+    labelled: Tensor
+    weak: Tensor
+    strong: Tensor
+
+
+def alpha_at(n: int, total: int, alpha_min: float, power: float) -> float:
+    """1 - (1 - alpha_min) (n / N)^power."""
+    return 1.0 - (1.0 - alpha_min) * (n / total) ** power
+
+
+def shifts(prior: Tensor, labelled_prior: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
+    """(d_L, d_U): from the smoothed target prior to the labelled and to the running one."""
+    target = prior**alpha / (prior**alpha).sum()
+    base = (target + PRIOR_EPS).log()
+    return (labelled_prior + PRIOR_EPS).log() - base, (prior + PRIOR_EPS).log() - base
+
+
+class Priors(NamedTuple):
+    running: Tensor  # p^, changed by each iteration
+    labelled: Tensor  # pi_L
+
+
+@dataclass(frozen=True)
+class Step:
+    """The mathematics of one iteration on plain logits; `prior` is the running prior of the next one."""
+
+    total: Tensor
+    terms: dict[str, Tensor]
+    accepted: Tensor
+    pseudo: Tensor
+    prior: Tensor
+
+
+def step(z: Logits, y_l: Tensor, priors: Priors, alpha: float, active: set[str], hyper: AdelloHyper) -> Step:
+    """`active` names the unlabelled terms that count, of "consistency" and "distillation"."""
+    labelled_shift, shift = shifts(priors.running, priors.labelled, alpha)
+    p = z.weak.detach().softmax(dim=1)
+    pseudo, accepted = accept_confident(z.weak, hyper.threshold, strict=False)
+    unlabelled = {
+        "consistency": pseudo_label_loss(z.strong + shift, pseudo, accepted, "batch"),
+        "distillation": masked_mean(soft_cross_entropy(z.strong + shift, p), ~accepted, "batch"),
+    }
+    terms = {name: value if name in active else torch.zeros_like(value) for name, value in unlabelled.items()}
+    terms["supervised"] = cross_entropy(z.labelled + labelled_shift, y_l)
+    prior = hyper.prior_decay * priors.running + (1.0 - hyper.prior_decay) * p.mean(dim=0)
+    return Step(torch.stack(list(terms.values())).sum(), terms, accepted, pseudo, prior)
+
+
+class Adello(Method):
+    Hyper = AdelloHyper
+    Switches = AdelloSwitches
+
+    def __init__(self, *context: Any) -> None:
+        super().__init__(*context)
+        classes = self.setting.num_classes
+        self.network = ResNet1D(self.setting.leads, classes, self.setting.width)
+        assert self.data.labelled.labels is not None
+        counts = torch.bincount(self.data.labelled.labels, minlength=classes).to(torch.float64)
+        self.labelled_prior = counts / counts.sum()
+        self.prior = torch.full_like(self.labelled_prior, 1.0 / classes)
+        self.start = self.setting.scaled(self.switches.start)
+        self.distill_start = max(1, round(DISTILL_SHARE * self.setting.iterations))
+
+    def losses(self, batch: Batch, n: int) -> Iterator[Losses]:
+        views, rate, hyper = self.rng("views"), self.setting.sampling_rate, self.hyper
+        x = torch.cat([weak(batch.x_l, views), weak(batch.x_u, views), strong(batch.x_u, views, rate)])
+        z = Logits(*self.network(x).split([len(batch.x_l), len(batch.x_u), len(batch.x_u)]))
+        alpha = alpha_at(n, self.setting.iterations, hyper.alpha_min, hyper.alpha_power)
+        starts = {"consistency": self.start} | ({"distillation": self.distill_start} if self.switches.distill else {})
+        active = {name for name, start in starts.items() if n >= start}
+        result = step(z, batch.y_l, Priors(self.prior, self.labelled_prior), alpha, active, hyper)
+        self.prior = result.prior
+        yield Losses(result.total, result.terms, result.accepted & (n >= self.start), result.pseudo)
+
+    def outputs(self, x: Tensor) -> Outputs:
+        return {"class_logits.main": self.network(x)}
+
+    def predict(self, outputs: Outputs) -> dict[str, Prediction]:
+        return {"main": Prediction(outputs["class_logits.main"].log_softmax(dim=1))}
+
+    def monitors(self) -> dict[str, float]:
+        return {f"prior.{k}": float(share) for k, share in enumerate(self.prior)}
+
+    def memory(self) -> dict[str, Any]:
+        return {"prior": self.prior}
+
+    def load_memory(self, memory: dict[str, Any]) -> None:
+        self.prior = memory["prior"].to(self.labelled_prior.device)
+
+
+METHOD = Adello

@@ -1,0 +1,172 @@
+"""SafeStudent (He et al., CVPR 2022): a teacher splits the pool by its energy discrepancy into seen and unseen.
+
+    ED(t) = T ln sum_k e^(t_k/T) - T ln(sum_k e^(t_k/T) - max_k e^(t_k/T) + 1e-5),  t the teacher's logits
+    S = {ED > h}, N = {ED < l};  L = CE(a(x_l), y) + l_seen [CE_S(s, argmax t) + KL_S(t || s)] + l_unif U_N(s)
+    U = KL(uniform || softmax(s)), s the student's logits on strong views
+
+Phase 1 is supervised and does not compete for the best weights; its best network becomes teacher and student. Under
+`paper` h and l are percentiles of the batch, and twice the best student so far becomes the teacher. Under `release`
+h is the OOD ratio and l = h - 0.1, so that with three classes, where ED >= ln 1.5, hardly anything is ever unseen, and
+an average that moves by 0.4 % three times leaves the teacher frozen.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from safeecgmatch.engine.models import ResNet1D
+from safeecgmatch.engine.views import strong, weak
+from safeecgmatch.methods.base import Batch, Evaluation, Hyper, Losses, Method, Outputs, Prediction, Switches
+from safeecgmatch.methods.parts.losses import cross_entropy, masked_mean, pseudo_label_loss
+from safeecgmatch.methods.parts.teacher import Teacher
+from safeecgmatch.methods.safestudent.energy import energy_discrepancy
+
+UNSEEN_MARGIN = 0.1
+PHASE_ONE = 5  # one evaluation in five belongs to it
+ROUNDS = 3
+
+
+class StudentHyper(Hyper):
+    seen_percentile: float
+    unseen_percentile: float
+    teacher_decay: float
+    teacher_every: int
+
+
+class StudentSwitches(Switches):
+    threshold_mode: Literal["percentile", "absolute"]
+    temperature: float
+    lambda_seen: float
+    lambda_uniform: float
+    average_over: Literal["batch", "selected"]
+    weight_unseen: bool
+    teacher_view: Literal["raw", "weak"]
+    teacher_update: Literal["rounds", "ema"]
+    restart_optimizer: bool
+    selection_includes_pretrain: bool
+
+
+@dataclass(frozen=True)
+class Step:
+    """The mathematics of one iteration of phase 2 on plain logits."""
+
+    total: Tensor
+    terms: dict[str, Tensor]
+    ed: Tensor
+    seen: Tensor
+    unseen: Tensor
+    pseudo: Tensor
+
+
+def step(
+    z_l: Tensor, y_l: Tensor, t: Tensor, s: Tensor, ood_ratio: float, hyper: StudentHyper, switches: StudentSwitches
+) -> Step:
+    ed = energy_discrepancy(t.detach(), switches.temperature)
+    if switches.threshold_mode == "absolute":
+        seen, unseen = ed > ood_ratio, ed < max(ood_ratio - UNSEEN_MARGIN, 0.0)
+    else:
+        seen, unseen = ed > ed.quantile(hyper.seen_percentile / 100), ed < ed.quantile(hyper.unseen_percentile / 100)
+    pseudo, log_s = t.argmax(dim=1), s.log_softmax(dim=1)
+    divergence = F.kl_div(log_s, t.detach().log_softmax(dim=1), reduction="none", log_target=True).sum(dim=1)
+    uniformity = -log_s.mean(dim=1) - math.log(s.shape[1])
+    if switches.weight_unseen:
+        largest = ed.masked_fill(~unseen, -math.inf).amax()
+        uniformity = uniformity * ((largest - ed) / (largest + 1e-10)).exp().masked_fill(~unseen, 0.0)
+    over = switches.average_over
+    terms = {
+        "supervised": cross_entropy(z_l, y_l),
+        "hard": pseudo_label_loss(s, pseudo, seen, "selected"),
+        "soft": masked_mean(divergence, seen, over),
+        "uniform": masked_mean(uniformity, unseen, over),
+    }
+    seen_loss = switches.lambda_seen * (terms["hard"] + terms["soft"])
+    total = terms["supervised"] + seen_loss + switches.lambda_uniform * terms["uniform"]
+    return Step(total, terms, ed, seen, unseen, pseudo)
+
+
+class SafeStudent(Method):
+    Hyper = StudentHyper
+    Switches = StudentSwitches
+
+    def __init__(self, *context: Any) -> None:
+        super().__init__(*context)
+        self.network = ResNet1D(self.setting.leads, self.setting.num_classes, self.setting.width)
+        self.teacher, self.kept = Teacher(self.network), Teacher(self.network)
+        self.kept_accuracy = -1.0  # of the best network of this phase, `kept`
+        self.kept_optimizer: dict[str, Any] | None = None
+        every = self.setting.evaluate_every
+        evaluations = -(-self.setting.iterations // every)
+        first = max(1, evaluations // PHASE_ONE)
+        rest = evaluations - first
+        self.phase_one = first * every
+        self.round_ends = {(first + rest * i // ROUNDS) * every for i in range(1, ROUNDS)} - {self.phase_one}
+
+    def losses(self, batch: Batch, n: int) -> Iterator[Losses]:
+        views = self.rng("views")
+        x_l = weak(batch.x_l, views)
+        if n < self.phase_one:
+            supervised = cross_entropy(self.network(x_l), batch.y_l)
+            yield Losses(supervised, {"supervised": supervised})
+            return
+        t = self.teacher(weak(batch.x_u, views) if self.switches.teacher_view == "weak" else batch.x_u)
+        z = self.network(torch.cat([x_l, strong(batch.x_u, views, self.setting.sampling_rate)]))
+        z_l, s = z.split([len(x_l), len(batch.x_u)])
+        result = step(z_l, batch.y_l, t, s, self.setting.ood_level / 100, self.hyper, self.switches)
+        yield Losses(result.total, result.terms, result.seen, result.pseudo)
+
+    def after_step(self, n: int) -> None:
+        due = (n + 1) % self.setting.scaled(self.hyper.teacher_every) == 0
+        if self.switches.teacher_update == "ema" and due and n + 1 > self.phase_one:
+            self.teacher.ema_(self.network, self.hyper.teacher_decay, "frozen")
+
+    def after_evaluation(self, evaluation: Evaluation) -> None:
+        if evaluation.accuracy > self.kept_accuracy:
+            self.kept.copy_from(self.network)
+            self.kept_accuracy = evaluation.accuracy
+            if not self.competes(evaluation.iteration) and not self.switches.restart_optimizer:
+                self.kept_optimizer = copy.deepcopy(self.optimizer.state_dict())
+        if evaluation.iteration == self.phase_one:
+            self.network.load_state_dict(self.kept.state())
+            if self.kept_optimizer is not None:
+                self.optimizer.load_state_dict(self.kept_optimizer)
+            self.begin_round()
+            self.kept_accuracy, self.kept_optimizer = -1.0, None
+        elif self.switches.teacher_update == "rounds" and evaluation.iteration in self.round_ends:
+            self.begin_round()
+
+    def begin_round(self) -> None:
+        self.teacher.copy_from(self.kept.network)
+        if self.switches.restart_optimizer:
+            self.restart_optimizer()
+
+    def competes(self, iteration: int) -> bool:
+        return iteration > self.phase_one
+
+    def must_beat_early_phases(self) -> bool:
+        return self.switches.selection_includes_pretrain
+
+    def outputs(self, x: Tensor) -> Outputs:
+        return {"class_logits.main": self.network(x)}
+
+    def predict(self, outputs: Outputs) -> dict[str, Prediction]:
+        return {"main": Prediction(outputs["class_logits.main"].log_softmax(dim=1))}
+
+    def memory(self) -> dict[str, Any]:
+        best = {"accuracy": self.kept_accuracy, "weights": self.kept.state(), "optimizer": self.kept_optimizer}
+        return {"teacher": self.teacher.state(), "best": best}
+
+    def load_memory(self, memory: dict[str, Any]) -> None:
+        self.teacher.load(memory["teacher"])
+        self.kept.load(memory["best"]["weights"])
+        self.kept_accuracy, self.kept_optimizer = memory["best"]["accuracy"], memory["best"]["optimizer"]
+
+
+METHOD = SafeStudent

@@ -1,0 +1,165 @@
+"""How good and how honest predictions are: pure functions on numpy arrays, one definition each.
+
+`probabilities` are (N, K) and enter as float32; comparisons and means are made in float64. `labels` are 0..K-1.
+Nothing but numpy is imported, because every training cell imports this module.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+
+Labels = npt.NDArray[np.int64]
+
+BINS = 15
+
+FLOAT32_LOG_OF_ZERO = -103.27893  # log of the smallest positive float32: what an underflowed probability stands for
+
+CLOSED_SET = ("acc", "balanced_accuracy", "macro_f1", "ece", "ace", "sce", "nll", "brier")
+
+OPEN_SET = ("auroc", "fpr95")
+
+METRICS = CLOSED_SET + OPEN_SET
+
+
+def accuracy(probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> float:
+    """Top-1 accuracy."""
+    return float(np.mean(np.argmax(probabilities, axis=1) == np.asarray(labels)))
+
+
+def balanced_accuracy(probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> float:
+    """Mean recall over the classes that occur in the labels."""
+    predicted, true = np.argmax(probabilities, axis=1), np.asarray(labels)
+    return float(np.mean([np.mean(predicted[true == k] == k) for k in np.unique(true)]))
+
+
+def macro_f1(probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> float:
+    """Mean F1 = 2 TP / (2 TP + FP + FN) over the classes that occur in labels or predictions."""
+    predicted, true = np.argmax(probabilities, axis=1), np.asarray(labels)
+    scores = []
+    for k in np.union1d(predicted, true):
+        hits = np.sum((predicted == k) & (true == k))
+        scores.append(2 * hits / (np.sum(predicted == k) + np.sum(true == k)))
+    return float(np.mean(scores))
+
+
+def reliability(
+    confidence: npt.ArrayLike, correct: npt.ArrayLike, bins: int = BINS
+) -> tuple[npt.NDArray[np.int64], Array, Array]:
+    """Count, mean confidence and mean correctness of the equal bins (lower, upper] on [0, 1]; NaN where empty.
+
+    A confidence of exactly 1 belongs to the last bin, one of exactly 0 to none.
+    """
+    values = np.asarray(confidence, dtype=np.float64)
+    bin_of = np.searchsorted(np.linspace(0.0, 1.0, bins + 1), values, side="left") - 1
+    inside = bin_of >= 0
+    count = np.bincount(bin_of[inside], minlength=bins)
+    with np.errstate(invalid="ignore"):
+        mean_confidence = np.bincount(bin_of[inside], weights=values[inside], minlength=bins) / count
+        hits = np.asarray(correct, dtype=np.float64)[inside]
+        mean_correct = np.bincount(bin_of[inside], weights=hits, minlength=bins) / count
+    return count, mean_confidence, mean_correct
+
+
+def _binned_gap(confidence: npt.ArrayLike, correct: npt.ArrayLike, bins: int) -> float:
+    count, mean_confidence, mean_correct = reliability(confidence, correct, bins)
+    filled = count > 0
+    gaps = np.abs(mean_confidence[filled] - mean_correct[filled])
+    return float(np.sum(count[filled] * gaps) / np.size(confidence))
+
+
+def ece(probabilities: npt.ArrayLike, labels: npt.ArrayLike, bins: int = BINS) -> float:
+    """Expected calibration error: sum_b (n_b / N) |mean confidence - accuracy| on the maximal probability."""
+    values = np.asarray(probabilities)
+    return _binned_gap(values.max(axis=1), values.argmax(axis=1) == np.asarray(labels), bins)
+
+
+def sce(probabilities: npt.ArrayLike, labels: npt.ArrayLike, bins: int = BINS) -> float:
+    """Static calibration error: ECE of each class's own probability against 1[y = k], averaged over the classes."""
+    values, true = np.asarray(probabilities), np.asarray(labels)
+    return float(np.mean([_binned_gap(values[:, k], true == k, bins) for k in range(values.shape[1])]))
+
+
+def ace(probabilities: npt.ArrayLike, labels: npt.ArrayLike, groups: int = BINS) -> float:
+    """Adaptive calibration error: per class, records sorted by p_k (stable) in groups of near equal size;
+    the unweighted mean over all non-empty class-groups of |mean p_k - mean 1[y = k]|.
+    """
+    values, true = np.asarray(probabilities, dtype=np.float64), np.asarray(labels)
+    gaps = []
+    for k in range(values.shape[1]):
+        order = np.argsort(values[:, k], kind="stable")
+        for group in np.array_split(order, groups):
+            if group.size:
+                gaps.append(abs(values[group, k].mean() - np.mean(true[group] == k)))
+    return float(np.mean(gaps))
+
+
+def nll(log_probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> float:
+    """Mean negative log-likelihood, from log-probabilities so that saturated ones stay finite."""
+    values, true = np.asarray(log_probabilities, dtype=np.float64), np.asarray(labels)
+    return float(-np.mean(values[np.arange(true.size), true]))
+
+
+def brier(probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> float:
+    """Multi-class Brier score: mean over the records of sum_k (p_k - 1[y = k])^2, between 0 and 2."""
+    values = np.asarray(probabilities, dtype=np.float64)
+    target = np.asarray(labels)[:, None] == np.arange(values.shape[1])
+    return float(np.mean(np.sum((values - target) ** 2, axis=1)))
+
+
+def auroc(scores: npt.ArrayLike, unseen: npt.ArrayLike) -> float:
+    """Probability that an unseen record scores higher than a seen one, ties counting one half."""
+    values, positive = np.asarray(scores, dtype=np.float64), np.asarray(unseen, dtype=bool)
+    _, level, count = np.unique(values, return_inverse=True, return_counts=True)
+    rank = (np.cumsum(count) - (count - 1) / 2)[level]
+    positives, negatives = int(positive.sum()), int((~positive).sum())
+    return float((rank[positive].sum() - positives * (positives + 1) / 2) / (positives * negatives))
+
+
+def fpr95(scores: npt.ArrayLike, unseen: npt.ArrayLike) -> float:
+    """Share of seen records flagged at the highest threshold that flags at least 95 % of the unseen ones."""
+    values, positive = np.asarray(scores, dtype=np.float64), np.asarray(unseen, dtype=bool)
+    descending = np.sort(values[positive])[::-1]
+    threshold = descending[-(-95 * descending.size // 100) - 1]
+    return float(np.mean(values[~positive] >= threshold))
+
+
+def probabilities_of(log_probabilities: npt.ArrayLike) -> npt.NDArray[np.float32]:
+    """The float32 probabilities that enter the metrics; rounding may not push one above 1."""
+    values = np.exp(np.asarray(log_probabilities, dtype=np.float64)).astype(np.float32)
+    return np.minimum(values, np.float32(1.0))
+
+
+def closed_set_metrics(log_probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> dict[str, float]:
+    finite = np.maximum(np.asarray(log_probabilities, dtype=np.float64), FLOAT32_LOG_OF_ZERO)
+    values, true = probabilities_of(log_probabilities), np.asarray(labels)
+    return {
+        "acc": accuracy(values, true),
+        "balanced_accuracy": balanced_accuracy(values, true),
+        "macro_f1": macro_f1(values, true),
+        "ece": ece(values, true),
+        "ace": ace(values, true),
+        "sce": sce(values, true),
+        "nll": nll(finite, true),
+        "brier": brier(values, true),
+    }
+
+
+def open_set_metrics(scores: npt.ArrayLike, unseen: npt.ArrayLike) -> dict[str, float]:
+    """AUROC and FPR95, or nothing where the open test set lacks seen or unseen records."""
+    positive = np.asarray(unseen, dtype=bool)
+    if positive.all() or not positive.any():
+        return {}
+    return {"auroc": auroc(scores, positive), "fpr95": fpr95(scores, positive)}
+
+
+def scaled_log_probabilities(log_probabilities: npt.ArrayLike, temperature: float) -> Array:
+    """log softmax(log p / T); T = 1 leaves the stored values untouched."""
+    values = np.asarray(log_probabilities, dtype=np.float64)
+    if temperature == 1.0:
+        return values
+    scaled = np.maximum(values, FLOAT32_LOG_OF_ZERO) / temperature
+    scaled -= scaled.max(axis=1, keepdims=True)
+    return scaled - np.log(np.exp(scaled).sum(axis=1, keepdims=True))

@@ -1,0 +1,88 @@
+"""What predictions.npz holds: the one place that names its arrays.
+
+`branch` is the reported branch, `temperature.*` are the final temperatures. For each of the sets validation, test and
+open_test: `<set>.record` and `<set>.label` (K for an unseen class), the raw head outputs `<set>.<head>.<branch>`, the
+final `<set>.log_probs.<branch>` and, where a method has one, its unseen-class score `<set>.ood_score.<branch>`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from safeecgmatch.metrics import closed_set_metrics, open_set_metrics, probabilities_of, scaled_log_probabilities
+
+Arrays = Mapping[str, npt.NDArray]
+
+
+@dataclass(frozen=True)
+class PredictedSet:
+    """One set through the final network; `scores` lacks the branches that have no unseen-class score of their own."""
+
+    records: npt.NDArray
+    labels: npt.NDArray
+    heads: Arrays
+    log_probs: Arrays
+    scores: Arrays
+
+
+def pack(branch: str, temperatures: Mapping[str, float], sets: Mapping[str, PredictedSet]) -> dict[str, npt.NDArray]:
+    """The arrays of the file, in its order."""
+    arrays = {"branch": np.array(branch)} | {name: np.array(value) for name, value in temperatures.items()}
+    for name, predicted in sets.items():
+        arrays |= {f"{name}.record": predicted.records, f"{name}.label": predicted.labels}
+        arrays |= {f"{name}.{head}": values for head, values in predicted.heads.items()}
+        for made_by, log_probs in predicted.log_probs.items():
+            arrays[f"{name}.log_probs.{made_by}"] = log_probs
+            if made_by in predicted.scores:
+                arrays[f"{name}.ood_score.{made_by}"] = predicted.scores[made_by]
+    return arrays
+
+
+def write_predictions(file: Path, arrays: Arrays) -> None:
+    np.savez(file, **arrays)  # type: ignore[arg-type]
+
+
+def read_predictions(file: Path) -> dict[str, npt.NDArray]:
+    with np.load(file, allow_pickle=False) as stored:
+        return dict(stored)
+
+
+def branches_of(predictions: Arrays) -> list[str]:
+    """The prediction branches that a cell stored, in alphabetical order."""
+    prefix = "test.log_probs."
+    return sorted(key.removeprefix(prefix) for key in predictions if key.startswith(prefix))
+
+
+def reported_branch(predictions: Arrays) -> str:
+    return str(np.asarray(predictions["branch"]))
+
+
+def ood_score(predictions: Arrays, branch: str, log_probabilities: npt.ArrayLike | None = None) -> npt.NDArray:
+    """The branch's own unseen-class score on the open test set, else 1 - max probability (of the given ones)."""
+    own = f"open_test.ood_score.{branch}"
+    if own in predictions:
+        return predictions[own]
+    stored = predictions[f"open_test.log_probs.{branch}"] if log_probabilities is None else log_probabilities
+    return 1.0 - probabilities_of(stored).astype(np.float64).max(axis=1)
+
+
+def final_metrics(predictions: Arrays, branch: str | None = None, temperature: float = 1.0) -> dict[str, float]:
+    """All metrics of one branch (default: the reported one) on test and open test, after dividing by a temperature.
+
+    A metric that is not defined for these records is absent. A temperature other than 1 rescales the stored
+    log-probabilities; a method's own unseen-class score is left as it is.
+    """
+    name = reported_branch(predictions) if branch is None else branch
+    test, open_test = (
+        scaled_log_probabilities(predictions[f"{split}.log_probs.{name}"], temperature)
+        for split in ("test", "open_test")
+    )
+    unseen = predictions["open_test.label"] >= test.shape[1]
+    return closed_set_metrics(test, predictions["test.label"]) | open_set_metrics(
+        ood_score(predictions, name, open_test), unseen
+    )

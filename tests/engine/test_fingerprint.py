@@ -1,0 +1,93 @@
+"""What a cell's numbers depend on: the engine and its own method, without comments, and nothing of other methods."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from safeecgmatch.engine import fingerprint
+from safeecgmatch.engine.fingerprint import bare_code, code_of, method_module
+from safeecgmatch.protocols import known_methods, read_protocol
+from tests.conftest import ROOT
+
+CODE = '''"""A module."""
+
+THRESHOLD = 0.95  # FixMatch's
+
+
+def accept(confidence):
+    """Whether it passes."""
+    # both bounds count
+    text = "# no comment"
+
+    return confidence >= THRESHOLD, text
+'''
+
+
+def modules() -> list[str]:
+    entries = {name: read_protocol(name).get("module", {"paper": name}) for name in known_methods()}
+    return sorted({entry[side] for entry in entries.values() for side in ("paper", "release") if side in entry})
+
+
+def imported_by(module: str) -> set[str]:
+    """Our own modules that a process that trains this method has loaded, of the folders that decide."""
+    script = (
+        f"import json, sys; import safeecgmatch.engine.cell, {method_module(module)}; "
+        "print(json.dumps([n for n, m in sys.modules.items() if n.startswith('safeecgmatch.') and m.__file__ "
+        "and not m.__file__.endswith('__init__.py')]))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return {name for name in json.loads(done.stdout) if name.startswith(fingerprint.DECIDING)}
+
+
+@pytest.mark.parametrize("module", ["openmatch", "safeecgmatch", "complematch", "tstfc.release"])
+def test_it_counts_all_that_is_imported_from_the_deciding_folders(module):
+    assert imported_by(module) == set(code_of(module))
+
+
+@pytest.mark.parametrize("module", modules())
+def test_it_counts_the_engine_the_method_and_what_it_is_built_on(module):
+    counted = set(code_of(module))
+    assert {"safeecgmatch.engine.loop", "safeecgmatch.methods.base", method_module(module)} <= counted
+    assert all(name.startswith(fingerprint.DECIDING) for name in counted)
+
+
+def test_it_counts_no_other_method():
+    assert not any("supervised" in name or "calimatch" in name for name in code_of("fixmatch"))
+    assert "safeecgmatch.methods.calimatch.method" in code_of("safeecgmatch")
+    assert "safeecgmatch.methods.parts.calibration" not in code_of("supervised")
+
+
+def test_comments_docstrings_and_blank_lines_do_not_count():
+    edited = CODE.replace("A module.", "Another\ntext.").replace("both bounds", "nothing").replace("  # FixMatch's", "")
+    assert bare_code(edited.replace("\n\n    return", "\n    return")) == bare_code(CODE)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("0.95", "0.9"), (">=", ">"), ("# no comment", "# a comment"), ("    text", "    test")]
+)
+def test_anything_else_counts(old, new):
+    assert bare_code(CODE.replace(old, new)) != bare_code(CODE)
+
+
+def test_the_engine_knows_no_file_outside_its_folders_that_decides():
+    """A module of the deciding folders may import others of the package only where those cannot change a number."""
+    allowed = {"config", "errors", "files", "leads", "predictions", "protocols", "cells"}
+    for folder in ("engine", "methods"):
+        for file in Path(ROOT, "src", "safeecgmatch", folder).rglob("*.py"):
+            for name in fingerprint.imports_of(file.read_text()):
+                parts = name.split(".")
+                if parts[0] == "safeecgmatch" and len(parts) > 1:
+                    assert parts[1] in {"engine", "methods", *allowed}, f"{file} imports {name}"
+
+
+def test_bad_params_are_one_sentence(tmp_path):
+    (tmp_path / "params.yaml").write_text((ROOT / "params.yaml").read_text() + "colour: blue\n")
+    script = str(ROOT / "stages" / "code.py")
+    done = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "colour" in done.stderr and "Traceback" not in done.stderr

@@ -1,0 +1,85 @@
+"""`kill -9` at any moment, and two cells at once: the same bytes as undisturbed and alone."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.conftest import ROOT
+from tests.methods.harness import demo_params, phantom_store, split_data
+
+FILES = ("predictions.npz", "history.csv", "model.safetensors", "summary.json", "config.yaml")
+SHORT = {"iterations": 36, "evaluate_every": 6, "checkpoint_every": 2, "batch": 16}
+
+
+def make_project(folder: Path, protocol: str) -> Path:
+    """A folder in which a cell can train: params and a link to the shared phantom."""
+    folder.mkdir()
+    (folder / "data").symlink_to(split_data(phantom_store(), "ptbxl", 60, 1), target_is_directory=True)
+    params = demo_params(protocol, **SHORT).model_dump()
+    (folder / "params.yaml").write_text(yaml.safe_dump(params))
+    return folder
+
+
+def start(project: Path, method: str) -> subprocess.Popen:
+    environment = os.environ | {"DVC_ROOT": str(project), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "tests.engine.trainee", method]
+    return subprocess.Popen(command, cwd=project, env=environment, stderr=subprocess.PIPE, text=True)
+
+
+def finish(process: subprocess.Popen) -> None:
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+
+
+def outputs(project: Path, method: str) -> dict[str, bytes]:
+    folder = project / "runs" / "ptbxl" / method / "60" / "1"
+    return {name: (folder / name).read_bytes() for name in FILES}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("method", "protocol"),
+    [("fixmatch", "paper"), ("safeecgmatch", "paper"), ("scomatch", "paper"), ("ecgmatch", "paper"),
+     ("safestudent", "release"), ("openmatch", "release")],
+)  # fmt: skip
+def test_killed_ten_times_a_cell_ends_with_the_same_bytes(tmp_path, method, protocol):
+    undisturbed, killed = make_project(tmp_path / "whole", protocol), make_project(tmp_path / "killed", protocol)
+    finish(start(undisturbed, method))
+    checkpoint = killed / "scratch" / "ptbxl" / method / "60" / "1" / "checkpoint.pt"
+    chance = random.Random(method)
+    kills = 0
+    for _ in range(10):
+        process = start(killed, method)
+        before = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
+        while process.poll() is None and (not checkpoint.exists() or checkpoint.stat().st_mtime_ns == before):
+            time.sleep(0.005)
+        time.sleep(chance.uniform(0.0, 0.15))
+        if process.poll() is None:
+            process.kill()
+            kills += 1
+        process.communicate()
+    assert kills >= 5, "the cell was too quick to be killed often"
+    finish(start(killed, method))
+    assert outputs(killed, method) == outputs(undisturbed, method)
+    assert not checkpoint.exists()
+
+
+@pytest.mark.slow
+def test_two_cells_at_once_on_one_store_give_the_bytes_of_each_alone(tmp_path):
+    alone, together = make_project(tmp_path / "alone", "paper"), make_project(tmp_path / "together", "paper")
+    methods = ("fixmatch", "calimatch")
+    for method in methods:
+        finish(start(alone, method))
+    processes = [start(together, method) for method in methods]
+    for process in processes:
+        finish(process)
+    for method in methods:
+        assert outputs(together, method) == outputs(alone, method)

@@ -1,0 +1,176 @@
+"""The loop: selection, monitoring, divergence, resume, and independence of what runs beside it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from safeecgmatch.engine.checkpoint import Checkpoint
+from safeecgmatch.engine.loop import Best, Diverged, Training, is_better
+from safeecgmatch.engine.monitor import Monitor
+from safeecgmatch.launching.cell import Session, Stopped
+from safeecgmatch.launching.outputs import history_csv, write_outputs
+from safeecgmatch.methods.base import Losses
+from tests.methods.harness import make_training
+
+SHORT = {"iterations": 6, "evaluate_every": 2, "checkpoint_every": 2, "batch": 8}
+
+
+def test_the_earliest_wins_a_tie():
+    first = Best(100, 0.8, {})
+    assert is_better(0.5, None)
+    assert not is_better(0.8, first)
+    assert is_better(0.81, first)
+
+
+def scripted(accuracies, competes=None, bar=False) -> Training:
+    """A training whose evaluations are given: only the selection is real."""
+    training, _, _ = make_training("supervised", **SHORT)
+    training.method.must_beat_early_phases = lambda: bar  # type: ignore[method-assign]
+    for n, accuracy in enumerate(accuracies):
+        training.n = n
+        training._select(accuracy, competes[n] if competes else True)
+    return training
+
+
+def test_selection_keeps_the_first_best():
+    training = scripted([0.5, 0.7, 0.7, 0.6])
+    assert training.best is not None and training.best.iteration == 1
+    assert training.chosen() is training.best
+
+
+def test_early_phases_do_not_compete_unless_they_set_the_bar():
+    phases = [False, False, True, True]
+    free = scripted([0.5, 0.9, 0.6, 0.7], phases)
+    assert free.best is not None and (free.best.iteration, free.best.accuracy) == (3, 0.7)
+    barred = scripted([0.5, 0.9, 0.6, 0.7], phases, bar=True)
+    assert barred.best is None
+    assert barred.chosen().iteration == 1, "the best early weights stand in"
+
+
+def test_a_snapshot_does_not_change_with_the_network():
+    training = scripted([0.5])
+    assert training.best is not None
+    before = training.best.weights["network.fc.weight"].clone()
+    training.iterate()
+    assert torch.equal(training.best.weights["network.fc.weight"], before)
+
+
+def test_stopping_at_validation_accuracy_one(monkeypatch):
+    training, _, _ = make_training("supervised", methods={"supervised": {"switches": {"stop_at_val_1": True}}}, **SHORT)
+    labels = training.validation.labels
+
+    def perfect(outputs):
+        from safeecgmatch.methods.base import Prediction
+
+        return {"main": Prediction(torch.nn.functional.one_hot(labels, 3).float())}
+
+    monkeypatch.setattr(training.method, "predict", perfect)
+    training.run(lambda _: None, lambda _: None)
+    assert training.n == 2 and training.best is None, "the published code stops before testing that epoch"
+
+
+def test_the_monitor_counts_accepted_right_and_unseen():
+    monitor = Monitor()
+    hidden = torch.tensor([0, 1, 3, 2])
+    for accepted in ([True, True, True, False], [False, False, False, False]):
+        losses = Losses(torch.tensor(2.0), {"a": torch.tensor(1.0)}, torch.tensor(accepted), torch.tensor([0, 2, 1, 2]))
+        monitor.add(losses, hidden, num_classes=3)
+        monitor.iterations += 1
+    row = monitor.summary()
+    assert row["mask_rate"] == pytest.approx(3 / 8)
+    assert row["pseudo_accuracy"] == pytest.approx(1 / 3)
+    assert row["pseudo_ood_share"] == pytest.approx(1 / 3)
+    assert row["loss.a"] == 1.0 and row["loss.total"] == 2.0
+    monitor.clear()
+    assert monitor.summary() == {}
+
+
+def test_history_has_one_row_per_evaluation_and_empty_fields():
+    training, _, _ = make_training("fixmatch", **SHORT)
+    training.run(lambda _: None, lambda _: None)
+    lines = history_csv(training.history).splitlines()
+    header = lines[0].split(",")
+    assert header[:3] == ["iteration", "val_accuracy", "competes"]
+    assert [line.split(",")[0] for line in lines[1:]] == ["2", "4", "6"]
+    assert lines[1].split(",")[header.index("pseudo_accuracy")] == ""
+
+
+def test_a_loss_that_is_not_finite_stops_the_cell_and_keeps_the_checkpoint(tmp_path):
+    training, _, _ = make_training("supervised", **SHORT)
+    session = Session(training, Checkpoint(tmp_path, "abc"), every=1)
+    training.iterate()
+    session.save()
+    with torch.no_grad():
+        training.method.network.fc.bias.fill_(math.nan)
+    training.iterate()
+    with pytest.raises(Diverged, match=r"last good checkpoint is kept.*learning_rate"):
+        session.save()
+    state, _ = Checkpoint(tmp_path, "abc").load()
+    assert state is not None and state["training"]["n"] == 1
+    assert torch.isfinite(state["training"]["method"]["network.fc.bias"]).all()
+
+
+class Silent:
+    uid = "u"
+
+    def evaluation(self, iteration, metrics) -> None: ...
+
+    def interrupt(self) -> None: ...
+
+
+@pytest.mark.parametrize("name", ["supervised", "fixmatch"])
+def test_stopped_and_resumed_gives_the_same_bytes(tmp_path, name):
+    options = SHORT | {"iterations": 8, "evaluate_every": 4, "checkpoint_every": 3}
+    whole, sets, inputs = make_training(name, **options)
+    whole.run(lambda _: None, lambda _: None)
+    config = {"x": 1}
+    write_outputs(tmp_path / "whole", whole, sets, config, inputs)
+
+    for stop_after in (2, 5, 7):  # before, between and after evaluations
+        training, _, _ = make_training(name, **options)
+        session = Session(training, Checkpoint(tmp_path / "scratch", "abc"), every=3)
+        session.restore()
+
+        def show(done, session=session, stop_after=stop_after):
+            if done.n == stop_after:
+                session.signals.append(15)
+
+        with pytest.raises(Stopped) as stop:
+            session.run(Silent(), show)
+        assert stop.value.status == 143
+    training, sets, inputs = make_training(name, **options)
+    session = Session(training, Checkpoint(tmp_path / "scratch", "abc"), every=3)
+    assert session.restore() == "" and training.n == 7
+    session.run(Silent(), lambda _: None)
+    write_outputs(tmp_path / "resumed", training, sets, config, inputs)
+    for file in ("predictions.npz", "history.csv", "model.safetensors", "summary.json", "config.yaml"):
+        assert (tmp_path / "whole" / file).read_bytes() == (tmp_path / "resumed" / file).read_bytes(), file
+
+
+def test_predictions_hold_what_evaluation_needs(tmp_path):
+    training, sets, inputs = make_training("supervised", **SHORT)
+    training.run(lambda _: None, lambda _: None)
+    write_outputs(tmp_path / "cell", training, sets, {}, inputs)
+    with np.load(tmp_path / "cell" / "predictions.npz", allow_pickle=False) as stored:
+        assert str(stored["branch"]) == "main"
+        for split in ("validation", "test", "open_test"):
+            n = len(getattr(inputs.split, split))
+            assert stored[f"{split}.log_probs.main"].shape == (n, 3)
+            assert stored[f"{split}.class_logits.main"].dtype == np.float32
+            assert np.allclose(np.exp(stored[f"{split}.log_probs.main"]).sum(axis=1), 1, atol=1e-5)
+            expected = inputs.store.records[getattr(inputs.split, split)]
+            assert (stored[f"{split}.record"] == expected).all()
+        chosen = training.chosen()
+        predicted = stored["validation.log_probs.main"].argmax(axis=1)
+        assert (predicted == stored["validation.label"]).mean() == pytest.approx(chosen.accuracy)
+
+
+def test_the_method_never_sees_hidden_labels():
+    training, _, _ = make_training("fixmatch", **SHORT)
+    assert training.method.data.pool.labels is None
+    batch, hidden = training.draw()
+    assert not hasattr(batch, "y_u") and hidden.max() == 3
