@@ -26,9 +26,10 @@ from rich.table import Table
 from safeecgmatch.cells import Cell
 from safeecgmatch.config import PROPOSED, Params, load_params
 from safeecgmatch.engine.cell import Inputs, build, resolve
+from safeecgmatch.engine.contract import FULL_BUDGET
 from safeecgmatch.engine.loop import Training
 from safeecgmatch.engine.signals import SignalSet
-from safeecgmatch.methods.base import FULL_BUDGET, Method
+from safeecgmatch.methods.base import Method
 from safeecgmatch.metrics import auroc
 from safeecgmatch.progress import Progress
 

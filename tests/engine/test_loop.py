@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from safeecgmatch.engine.checkpoint import Checkpoint
+from safeecgmatch.engine.contract import Losses
 from safeecgmatch.engine.loop import Best, Diverged, Training, is_better
 from safeecgmatch.engine.monitor import Monitor
 from safeecgmatch.launching.cell import Session, Stopped
 from safeecgmatch.launching.outputs import history_csv, write_outputs
-from safeecgmatch.methods.base import Losses
 from tests.methods.harness import make_training
 
 SHORT = {"iterations": 6, "evaluate_every": 2, "checkpoint_every": 2, "batch": 8}

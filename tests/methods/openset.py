@@ -11,10 +11,11 @@ import yaml
 from torch import Tensor
 
 from safeecgmatch import config
+from safeecgmatch.engine.contract import Batch, Losses, Setting
 from safeecgmatch.engine.generators import Generators
 from safeecgmatch.engine.loop import Training
 from safeecgmatch.engine.signals import MethodData, SignalSet
-from safeecgmatch.methods.base import Batch, Losses, Setting, method_class
+from safeecgmatch.methods.base import method_class
 from tests.conftest import ROOT
 
 LEADS, SAMPLES, CLASSES = 2, 64, 3

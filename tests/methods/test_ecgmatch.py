@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from safeecgmatch.methods.base import Evaluation
+from safeecgmatch.engine.contract import Evaluation
 from safeecgmatch.methods.ecgmatch.losses import relationship_cosine
 from safeecgmatch.methods.ecgmatch.method import Targets, neighbour_targets, step
 from safeecgmatch.methods.parts.teacher import Teacher

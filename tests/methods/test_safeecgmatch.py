@@ -5,11 +5,11 @@ import math
 import pytest
 import torch
 
+from safeecgmatch.engine.contract import Prediction
 from safeecgmatch.engine.loop import Training
 from safeecgmatch.engine.models import parameter_count
 from safeecgmatch.engine.signals import SignalSet
 from safeecgmatch.engine.views import spectrum
-from safeecgmatch.methods.base import Prediction
 from safeecgmatch.methods.calimatch.method import CaliMatch
 from safeecgmatch.methods.parts.branch import Branch
 from safeecgmatch.methods.parts.temperature import fit_ova_temperature, fit_temperature

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from safeecgmatch.engine.contract import Evaluation
 from safeecgmatch.engine.loop import Training
-from safeecgmatch.methods.base import Evaluation
 from safeecgmatch.methods.safestudent.energy import energy_discrepancy
 from safeecgmatch.methods.safestudent.method import SafeStudent, Step, step
 from tests.methods.harness import learn

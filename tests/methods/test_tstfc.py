@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from safeecgmatch.methods.base import Evaluation
+from safeecgmatch.engine.contract import Evaluation
 from safeecgmatch.methods.parts.propagation import PseudoLabels, better_branch
 from safeecgmatch.methods.tstfc.method import step
 from tests.methods.harness import learn

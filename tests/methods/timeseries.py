@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from safeecgmatch import config
+from safeecgmatch.engine.contract import Losses, Setting
 from safeecgmatch.engine.generators import Generators
 from safeecgmatch.engine.loop import Training
 from safeecgmatch.engine.signals import MethodData
-from safeecgmatch.methods.base import Losses, Setting, method_class
+from safeecgmatch.methods.base import method_class
 from tests.methods.openset import CLASSES, LEADS, SAMPLES, assert_same, one_batch, run_to, section, waves
 
 

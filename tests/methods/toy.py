@@ -8,10 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from safeecgmatch.engine.contract import Setting
 from safeecgmatch.engine.generators import Generators, derived_seed
 from safeecgmatch.engine.loop import Training
 from safeecgmatch.engine.signals import MethodData, SignalSet
-from safeecgmatch.methods.base import Setting, method_class
+from safeecgmatch.methods.base import method_class
 from safeecgmatch.protocols import switches
 from tests.methods.harness import demo_params
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from safeecgmatch.cells import Cell
 from safeecgmatch.config import Params, validate
 from safeecgmatch.engine import device as devices
+from safeecgmatch.engine.contract import Setting
 from safeecgmatch.engine.generators import Generators, derived_seed
 from safeecgmatch.engine.loop import Training
 from safeecgmatch.engine.signals import MethodData, SignalSet, SignalSource
@@ -21,7 +22,7 @@ from safeecgmatch.engine.splits import Split, load_split
 from safeecgmatch.engine.store import SignalStore
 from safeecgmatch.errors import UserError
 from safeecgmatch.files import hash_of, sha256_of
-from safeecgmatch.methods.base import Method, Setting, method_class
+from safeecgmatch.methods.base import Context, Method, method_class
 from safeecgmatch.predictions import PredictedSet, pack
 from safeecgmatch.protocols import switches
 
@@ -113,7 +114,7 @@ def build(config: dict[str, Any], inputs: Inputs) -> tuple[Training, dict[str, S
     data = MethodData(sets["labelled"], sets["pool"].without_labels(), sets["validation"])
     hyper = kind.Hyper(**config["hyper"], switches={})
     torch.manual_seed(derived_seed(setting.seed, "weights"))
-    method = kind(setting, hyper, kind.Switches(**config["switches"]), data, rng).to(device)
+    method = kind(Context(setting, hyper, kind.Switches(**config["switches"]), data, rng)).to(device)
     training = Training(method, sets["labelled"], sets["pool"], sets["validation"], rng, train["amp"])
     return training, {name: sets[name] for name in EVALUATED}
 

@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 from safeecgmatch.engine import device as devices
+from safeecgmatch.engine.contract import Batch, Evaluation
 from safeecgmatch.engine.generators import Generators
 from safeecgmatch.engine.monitor import Monitor
 from safeecgmatch.engine.sampling import Stream, make_stream
 from safeecgmatch.engine.signals import SignalSet
 from safeecgmatch.errors import UserError
-from safeecgmatch.methods.base import Batch, Evaluation, Method
+from safeecgmatch.methods.base import Method
 
 Row = dict[str, Any]
 

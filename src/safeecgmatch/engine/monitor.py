@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from safeecgmatch.methods.base import Losses
+from safeecgmatch.engine.contract import Losses
 
 
 class Monitor:

@@ -2,28 +2,27 @@
 
 A method owns its networks, decides which views of a batch it needs, and yields named losses. The loop owns data order,
 optimiser, evaluation, selection, checkpoints and monitoring, and knows no method by name. To add a method, write one
-file `methods/<name>.py` with a subclass named `METHOD`, one section in protocols.yaml and one in params.yaml.
+folder `methods/<name>/` with a subclass named `METHOD` in method.py and a protocol.yaml, and a section in params.yaml.
 """
 
 from __future__ import annotations
 
 import importlib
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from safeecgmatch.config import Strict
+from safeecgmatch.engine.contract import Batch, Evaluation, Losses, Outputs, Prediction, Setting
 from safeecgmatch.engine.fingerprint import method_module
 from safeecgmatch.engine.generators import Generators
+from safeecgmatch.engine.models import ResNet1D
 from safeecgmatch.engine.signals import MethodData, SignalSet
 from safeecgmatch.errors import UserError
-
-FULL_BUDGET = 50_000  # the budget for which all schedule numbers are stated
-FULL_EPOCHS = 50  # one "epoch" of the published code is 1/50 of the budget
 
 
 class Hyper(Strict):
@@ -39,84 +38,22 @@ class Switches(Strict):
     stop_at_val_1: bool
 
 
-@dataclass(frozen=True)
-class Setting:
-    """All a method may know about its cell. `lambda_sum` and `variant` concern SafeECGMatch alone."""
-
-    num_classes: int
-    leads: int
-    samples: int
-    sampling_rate: int
-    width: int
-    iterations: int
-    evaluate_every: int
-    labelled_batch: int
-    unlabelled_batch: int
-    learning_rate: float
-    seed: int
-    ood_level: int
-    variant: str = "full"
-    lambda_sum: float | None = None
-
-    def scaled(self, iterations: int) -> int:
-        """A schedule number stated for 50,000 iterations, for this budget; at least 1 unless it is 0."""
-        if iterations == 0:
-            return 0
-        return max(1, round(iterations * self.iterations / FULL_BUDGET))
-
-    @property
-    def epoch(self) -> int:
-        """Iterations in one "epoch" of the published code (1,000 of 50,000)."""
-        return max(1, round(self.iterations / FULL_EPOCHS))
+H = TypeVar("H", bound=Hyper)
+S = TypeVar("S", bound=Switches)
 
 
 @dataclass(frozen=True)
-class Batch:
-    """Raw records of one iteration, in millivolts (standardised where the dataset asks for it), on the device."""
+class Context(Generic[H, S]):
+    """What a method is made from: its cell, its section of params.yaml, its switches, its data and its randomness."""
 
-    x_l: Tensor  # (B_l, leads, samples)
-    y_l: Tensor  # (B_l,) 0..K-1
-    x_u: Tensor  # (B_u, leads, samples); B_u is 0 for a method that uses no unlabelled records
-    position_u: Tensor  # (B_u,) positions in the pool: rows of a memory bank
-    record_l: Tensor  # (B_l,) rows of the signal store
-    record_u: Tensor  # (B_u,)
-
-
-@dataclass(frozen=True)
-class Losses:
-    """One backward pass. `terms` (unweighted) and `rates` go to the history, `accepted` and `pseudo` to the monitor."""
-
-    total: Tensor
-    terms: dict[str, Tensor]
-    accepted: Tensor | None = None  # (B_u,) bool: unlabelled records used with a pseudo-label
-    pseudo: Tensor | None = None  # (B_u,) their pseudo-labels
-    step: bool = False  # True: the optimiser steps before the method goes on (CompleMatch makes two steps)
-    rates: dict[str, Tensor] = field(default_factory=dict)  # other means for the history, such as "mask_rate.freq"
-    position: Tensor | None = None  # pool positions that `accepted` and `pseudo` speak of; None: those of the batch
+    setting: Setting
+    hyper: H
+    switches: S
+    data: MethodData
+    rng: Generators
 
 
-@dataclass(frozen=True)
-class Prediction:
-    """What one branch says in the end: `softmax(log_probs)` are its probabilities."""
-
-    log_probs: Tensor  # (N, K)
-    ood_score: Tensor | None = None  # (N,), higher means more likely unseen; None: the method has no score of its own
-
-
-Outputs = dict[str, Tensor]  # raw head outputs by "<head>.<branch>", such as "class_logits.time"
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """The validation set through the current networks."""
-
-    iteration: int  # optimiser iterations made so far
-    outputs: Outputs
-    labels: Tensor
-    accuracy: float = field(default=float("nan"))
-
-
-class Method(nn.Module):
+class Method(nn.Module, ABC, Generic[H, S]):
     """Subclass, set the class attributes, write `losses`, `outputs` and `predict`; override a hook where needed.
 
     What belongs to the model (weights, temperatures, tables) is a parameter or buffer and ends in model.safetensors.
@@ -129,9 +66,14 @@ class Method(nn.Module):
 
     optimizer: torch.optim.Optimizer  # set by the loop before the first step
 
-    def __init__(self, setting: Setting, hyper: Any, switches: Any, data: MethodData, rng: Generators) -> None:
+    def __init__(self, context: Context[H, S]) -> None:
         super().__init__()
-        self.setting, self.hyper, self.switches, self.data, self.rng = setting, hyper, switches, data, rng
+        self.setting, self.data, self.rng = context.setting, context.data, context.rng
+        self.hyper: H = context.hyper
+        self.switches: S = context.switches
+
+    def make_network(self) -> ResNet1D:
+        return ResNet1D(self.setting.leads, self.setting.num_classes, self.setting.width)
 
     @abstractmethod
     def losses(self, batch: Batch, n: int) -> Iterator[Losses]:
@@ -198,6 +140,20 @@ class Method(nn.Module):
     def restart_optimizer(self) -> None:
         """Adam with empty moments, from the next step on."""
         self.optimizer.state.clear()
+
+
+class SingleNetwork(Method[H, S]):
+    """One backbone whose class logits are the prediction."""
+
+    def __init__(self, context: Context[H, S]) -> None:
+        super().__init__(context)
+        self.network = self.make_network()
+
+    def outputs(self, x: Tensor) -> Outputs:
+        return {"class_logits.main": self.network(x)}
+
+    def predict(self, outputs: Outputs) -> dict[str, Prediction]:
+        return {"main": Prediction(outputs["class_logits.main"].log_softmax(dim=1))}
 
 
 def method_class(module: str) -> type[Method]:

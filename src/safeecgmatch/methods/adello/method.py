@@ -18,9 +18,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from safeecgmatch.engine.contract import Batch, Losses, Outputs, Prediction
 from safeecgmatch.engine.models import ResNet1D
 from safeecgmatch.engine.views import strong, weak
-from safeecgmatch.methods.base import Batch, Hyper, Losses, Method, Outputs, Prediction, Switches
+from safeecgmatch.methods.base import Context, Hyper, Method, Switches
 from safeecgmatch.methods.parts.losses import (
     accept_confident,
     cross_entropy,
@@ -94,12 +95,12 @@ def step(z: Logits, y_l: Tensor, priors: Priors, alpha: float, active: set[str],
     return Step(torch.stack(list(terms.values())).sum(), terms, accepted, pseudo, prior)
 
 
-class Adello(Method):
+class Adello(Method[AdelloHyper, AdelloSwitches]):
     Hyper = AdelloHyper
     Switches = AdelloSwitches
 
-    def __init__(self, *context: Any) -> None:
-        super().__init__(*context)
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
         classes = self.setting.num_classes
         self.network = ResNet1D(self.setting.leads, classes, self.setting.width)
         assert self.data.labelled.labels is not None

@@ -14,14 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Generator, Tensor, nn
 
+from safeecgmatch.engine.contract import Batch, Evaluation, Losses, Outputs, Prediction
 from safeecgmatch.engine.models import ResNet1D
 from safeecgmatch.engine.views import strong, weak
-from safeecgmatch.methods.base import Batch, Evaluation, Hyper, Losses, Method, Outputs, Prediction, Switches
+from safeecgmatch.methods.base import Context, Hyper, Method, Switches
 from safeecgmatch.methods.parts.branch import Branch, Calibration, Temperatures, smoothed_targets
 from safeecgmatch.methods.parts.calibration import (
     class_calibration_loss,
@@ -126,12 +127,12 @@ def heads_of(branch: Branch, views: list[Tensor]) -> Heads:
     return Heads(z_l, o_l, z_1, o_1, o_2, z_s)
 
 
-class CaliMatch(Method):
+class CaliMatch(Method[CaliMatchHyper, CaliMatchSwitches]):
     Hyper = CaliMatchHyper
     Switches = CaliMatchSwitches
 
-    def __init__(self, *context: Any) -> None:
-        super().__init__(*context)
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
         network = ResNet1D(self.setting.leads, self.setting.num_classes, self.setting.width)
         ova = nn.Linear(network.dim, 2 * self.setting.num_classes, bias=False)
         self.branch = new_branch(network, ova, self.hyper, self.switches)

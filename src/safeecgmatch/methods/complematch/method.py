@@ -14,14 +14,15 @@ and batches.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
+from safeecgmatch.engine.contract import Batch, Losses
 from safeecgmatch.engine.generators import derived_seed
 from safeecgmatch.engine.views import amplitude_phase, standardise, weak
-from safeecgmatch.methods.base import Batch, Losses
+from safeecgmatch.methods.base import Context
 from safeecgmatch.methods.complematch.losses import complementarity, simclr
 from safeecgmatch.methods.complematch.views import (
     KNOTS,
@@ -72,8 +73,8 @@ def step(
 class CompleMatch(CoTrained):
     Switches = CompleMatchSwitches
 
-    def __init__(self, *context: Any) -> None:
-        super().__init__(*context)
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
         self.make_networks(channels_per_lead=2, heads=[f"{name}_{head}" for name in BRANCHES for head in HEADS])
 
     def losses(self, batch: Batch, n: int) -> Iterator[Losses]:

@@ -19,9 +19,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from safeecgmatch.engine.contract import Batch, Evaluation, Losses, Outputs, Prediction
 from safeecgmatch.engine.models import ResNet1D
 from safeecgmatch.engine.views import strong, weak
-from safeecgmatch.methods.base import Batch, Evaluation, Hyper, Losses, Method, Outputs, Prediction, Switches
+from safeecgmatch.methods.base import Context, Hyper, Method, Switches
 from safeecgmatch.methods.ecgmatch.bank import Bank, similar_rows
 from safeecgmatch.methods.ecgmatch.losses import RELATIONSHIPS, relationship_loss, weighted_binary_cross_entropy
 from safeecgmatch.methods.ecgmatch.views import ecg_augment
@@ -78,8 +79,8 @@ class ECGMatch(Method):
     Hyper = ECGMatchHyper
     Switches = ECGMatchSwitches
 
-    def __init__(self, *context: Any) -> None:
-        super().__init__(*context)
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
         self.network = ResNet1D(self.setting.leads, self.setting.num_classes, self.setting.width)
         self.teacher = Teacher(self.network)
         self.bank: Bank | None = None  # from the end of the pre-training on

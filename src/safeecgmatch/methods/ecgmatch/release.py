@@ -17,9 +17,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from safeecgmatch.engine.contract import Batch, Evaluation, Losses, Outputs, Prediction
 from safeecgmatch.engine.models import ResNet1D
 from safeecgmatch.engine.views import strong, weak
-from safeecgmatch.methods.base import Batch, Evaluation, Hyper, Losses, Method, Outputs, Prediction, Switches
+from safeecgmatch.methods.base import Context, Hyper, Method, Switches
 from safeecgmatch.methods.ecgmatch.bank import Bank, similar_rows
 from safeecgmatch.methods.ecgmatch.losses import relationship_loss, relationship_pearson
 from safeecgmatch.methods.parts.losses import cross_entropy, exponential_ramp, soft_cross_entropy
@@ -78,8 +79,8 @@ class ECGMatchRelease(Method):
     Hyper = ECGMatchHyper
     Switches = ECGMatchSwitches
 
-    def __init__(self, *context: Any) -> None:
-        super().__init__(*context)
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
         self.network = ResNet1D(self.setting.leads, self.setting.num_classes, self.setting.width)
         self.teacher = Teacher(self.network)
         self.bank: Bank | None = None

@@ -11,14 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
+from safeecgmatch.engine.contract import Batch, Losses, Outputs, Prediction
 from safeecgmatch.engine.models import ResNet1D
 from safeecgmatch.engine.views import strong, weak
-from safeecgmatch.methods.base import Batch, Hyper, Losses, Method, Outputs, Prediction, Switches
+from safeecgmatch.methods.base import Context, Hyper, Method, Switches
 from safeecgmatch.methods.parts.losses import accept_confident, cross_entropy, exponential_ramp, pseudo_label_loss
 
 
@@ -56,12 +57,12 @@ def step(
     return Step(supervised + weight * unsupervised, terms, accepted, pseudo)
 
 
-class FixMatch(Method):
+class FixMatch(Method[FixMatchHyper, FixMatchSwitches]):
     Hyper = FixMatchHyper
     Switches = FixMatchSwitches
 
-    def __init__(self, *context: Any) -> None:
-        super().__init__(*context)
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
         self.network = ResNet1D(self.setting.leads, self.setting.num_classes, self.setting.width)
 
     def losses(self, batch: Batch, n: int) -> Iterator[Losses]:

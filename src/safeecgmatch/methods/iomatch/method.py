@@ -18,9 +18,10 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from safeecgmatch.engine.contract import Batch, Losses, Outputs, Prediction
 from safeecgmatch.engine.models import ResNet1D, initialise_linear_
 from safeecgmatch.engine.views import strong, weak
-from safeecgmatch.methods.base import Batch, Hyper, Losses, Method, Outputs, Prediction, Switches
+from safeecgmatch.methods.base import Context, Hyper, Method, Switches
 from safeecgmatch.methods.iomatch.alignment import Alignment, align
 from safeecgmatch.methods.parts.losses import cross_entropy, exponential_ramp, masked_mean, soft_cross_entropy
 from safeecgmatch.methods.parts.one_vs_all import one_vs_all_loss, one_vs_all_probabilities
@@ -89,12 +90,12 @@ def step(z: Views, y_l: Tensor, state: Alignment | None, weight: float, opened: 
     return Step(total, terms, aligned, target, inlier_mask, confident_mask, open_mask, state)
 
 
-class IOMatch(Method):
+class IOMatch(Method[IOMatchHyper, IOMatchSwitches]):
     Hyper = IOMatchHyper
     Switches = IOMatchSwitches
 
-    def __init__(self, *context: Any) -> None:
-        super().__init__(*context)
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
         classes, switches = self.setting.num_classes, self.switches
         self.network = ResNet1D(self.setting.leads, classes, self.setting.width)
         dim = self.network.dim

@@ -17,10 +17,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from safeecgmatch.engine.contract import Batch, Evaluation, Losses, Outputs, Prediction
 from safeecgmatch.engine.models import ResNet1D
 from safeecgmatch.engine.sampling import Stream, make_stream
 from safeecgmatch.engine.views import strong, weak
-from safeecgmatch.methods.base import Batch, Evaluation, Hyper, Losses, Method, Outputs, Prediction, Switches
+from safeecgmatch.methods.base import Context, Hyper, Method, Switches
 from safeecgmatch.methods.parts.losses import accept_confident, cross_entropy, pseudo_label_loss
 from safeecgmatch.methods.parts.one_vs_all import (
     one_vs_all_entropy,
@@ -71,8 +72,8 @@ class OpenMatch(Method):
     Hyper = OpenMatchHyper
     Switches = OpenMatchSwitches
 
-    def __init__(self, *context: Any) -> None:
-        super().__init__(*context)
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
         self.network = ResNet1D(self.setting.leads, self.setting.num_classes, self.setting.width)
         self.ova = nn.Linear(self.network.dim, 2 * self.setting.num_classes, bias=False)
         self.start = self.setting.scaled(self.switches.start)

@@ -9,9 +9,10 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from safeecgmatch.engine.contract import Evaluation, Outputs, Prediction
 from safeecgmatch.engine.models import ResNet1D, projection_head
 from safeecgmatch.engine.views import standardise
-from safeecgmatch.methods.base import Evaluation, Hyper, Method, Outputs, Prediction, Switches
+from safeecgmatch.methods.base import Context, Hyper, Method, Switches
 from safeecgmatch.methods.parts.propagation import CoTraining, Propagation, better_branch
 
 BRANCHES = CoTraining.BRANCHES
@@ -72,8 +73,8 @@ class CoTrained(TwoBranch):
 
     branch: Tensor
 
-    def __init__(self, *context: Any) -> None:
-        super().__init__(*context)
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
         hyper, switches, classes = self.hyper, self.switches, self.setting.num_classes
         self.register_buffer("branch", torch.tensor(0))  # the reported one, as its index in BRANCHES
         shared = (switches.sigma, switches.alpha, hyper.cutoff)

@@ -15,14 +15,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Generator, Tensor, nn
 
+from safeecgmatch.engine.contract import Batch, Evaluation, Losses, Outputs, Prediction
 from safeecgmatch.engine.models import ResNet1D
 from safeecgmatch.engine.views import mask_band, spectrum
-from safeecgmatch.methods.base import Batch, Evaluation, Losses, Method, Outputs, Prediction
+from safeecgmatch.methods.base import Context, Method
 from safeecgmatch.methods.calimatch.method import (
     CaliMatchHyper,
     CaliMatchSwitches,
@@ -60,12 +61,12 @@ def named(terms: dict[str, Tensor], branch: str) -> dict[str, Tensor]:
     return {f"{term}.{branch}": value for term, value in terms.items()}
 
 
-class SafeECGMatch(Method):
+class SafeECGMatch(Method[CaliMatchHyper, SafeECGMatchSwitches]):
     Hyper = CaliMatchHyper
     Switches = SafeECGMatchSwitches
 
-    def __init__(self, *context: Any) -> None:
-        super().__init__(*context)
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
         setting = self.setting
         self.lambda_sum = 1.0 if setting.lambda_sum is None else setting.lambda_sum
         self.start = setting.scaled(self.switches.start)

@@ -22,9 +22,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from safeecgmatch.engine.contract import Batch, Evaluation, Losses, Outputs, Prediction
 from safeecgmatch.engine.models import ResNet1D
 from safeecgmatch.engine.views import strong, weak
-from safeecgmatch.methods.base import Batch, Evaluation, Hyper, Losses, Method, Outputs, Prediction, Switches
+from safeecgmatch.methods.base import Context, Hyper, Method, Switches
 from safeecgmatch.methods.parts.losses import cross_entropy, masked_mean, pseudo_label_loss
 from safeecgmatch.methods.parts.teacher import Teacher
 from safeecgmatch.methods.safestudent.energy import energy_discrepancy
@@ -92,12 +93,12 @@ def step(
     return Step(total, terms, ed, seen, unseen, pseudo)
 
 
-class SafeStudent(Method):
+class SafeStudent(Method[StudentHyper, StudentSwitches]):
     Hyper = StudentHyper
     Switches = StudentSwitches
 
-    def __init__(self, *context: Any) -> None:
-        super().__init__(*context)
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
         self.network = ResNet1D(self.setting.leads, self.setting.num_classes, self.setting.width)
         self.teacher, self.kept = Teacher(self.network), Teacher(self.network)
         self.kept_accuracy = -1.0  # of the best network of this phase, `kept`

@@ -20,9 +20,10 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
+from safeecgmatch.engine.contract import Batch, Losses, Outputs, Prediction
 from safeecgmatch.engine.models import ResNet1D, initialise_linear_
 from safeecgmatch.engine.views import strong, weak
-from safeecgmatch.methods.base import Batch, Hyper, Losses, Method, Outputs, Prediction, Switches
+from safeecgmatch.methods.base import Context, Hyper, Method, Switches
 from safeecgmatch.methods.parts.losses import cross_entropy, masked_mean, pseudo_label_loss
 from safeecgmatch.methods.scomatch.threshold import adaptive_ood_threshold
 
@@ -116,12 +117,12 @@ def step(
     return Step(torch.stack(list(terms.values())).sum(), terms, plus_mask, known_mask, pseudo, pseudo_known, following)
 
 
-class SCOMatch(Method):
+class SCOMatch(Method[SCOMatchHyper, SCOMatchSwitches]):
     Hyper = SCOMatchHyper
     Switches = SCOMatchSwitches
 
-    def __init__(self, *context: Any) -> None:
-        super().__init__(*context)
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
         classes = self.setting.num_classes
         self.network = ResNet1D(self.setting.leads, classes + 1, self.setting.width)
         self.network.fc = nn.Linear(self.network.dim, classes + 1, bias=False)

@@ -8,21 +8,21 @@ All of the batch is labelled (64 records where the others take 32 + 32).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from torch import Tensor
 
+from safeecgmatch.engine.contract import Batch, Losses, Outputs, Prediction
 from safeecgmatch.engine.models import ResNet1D
 from safeecgmatch.engine.views import weak
-from safeecgmatch.methods.base import Batch, Losses, Method, Outputs, Prediction
+from safeecgmatch.methods.base import Context, Method
 from safeecgmatch.methods.parts.losses import cross_entropy
 
 
 class Supervised(Method):
     uses_unlabelled = False
 
-    def __init__(self, *context: Any) -> None:
-        super().__init__(*context)
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
         self.network = ResNet1D(self.setting.leads, self.setting.num_classes, self.setting.width)
 
     def losses(self, batch: Batch, n: int) -> Iterator[Losses]:

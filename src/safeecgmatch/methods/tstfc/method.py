@@ -12,13 +12,14 @@ batches are the benchmark's, the weak view is applied after normalisation, and l
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
+from safeecgmatch.engine.contract import Batch, Losses
 from safeecgmatch.engine.views import amplitude_phase, spectrum, standardise, weak
-from safeecgmatch.methods.base import Batch, Losses
+from safeecgmatch.methods.base import Context
 from safeecgmatch.methods.parts.contrast import supcon_raw
 from safeecgmatch.methods.parts.propagation import PseudoLabels, shared_cross_entropy
 from safeecgmatch.methods.parts.twobranch import BRANCHES, CoTrained, CoTrainedSwitches
@@ -39,8 +40,8 @@ def step(z: Tensor, v: Tensor, y_l: Tensor, by_other: PseudoLabels, temperature:
 class TSTFC(CoTrained):
     Switches = TSTFCSwitches
 
-    def __init__(self, *context: Any) -> None:
-        super().__init__(*context)
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
         self.make_networks(channels_per_lead=2 if self.switches.frequency_input == "amplitude_phase" else 1)
 
     def losses(self, batch: Batch, n: int) -> Iterator[Losses]:

@@ -16,8 +16,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from safeecgmatch.engine.contract import Batch, Losses
 from safeecgmatch.engine.views import spectrum, weak
-from safeecgmatch.methods.base import Batch, Losses, Switches
+from safeecgmatch.methods.base import Context, Switches
 from safeecgmatch.methods.parts.contrast import supcon_unit
 from safeecgmatch.methods.parts.losses import cross_entropy
 from safeecgmatch.methods.parts.twobranch import BRANCHES, OTHER, TwoBranch
@@ -50,8 +51,8 @@ def make_bank(
 class TSTFCRelease(TwoBranch):
     Switches = TSTFCSwitches
 
-    def __init__(self, *context: Any) -> None:
-        super().__init__(*context)
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
         self.make_networks(channels_per_lead=1)
         self.banks: dict[str, tuple[Tensor, Tensor]] = {}
 

@@ -1,0 +1,87 @@
+"""What passes between the training loop and a method; the method's own side is `methods/base.py`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+FULL_BUDGET = 50_000  # the budget for which all schedule numbers are stated
+FULL_EPOCHS = 50  # one "epoch" of the published code is 1/50 of the budget
+
+
+@dataclass(frozen=True)
+class Setting:
+    """All a method may know about its cell. `lambda_sum` and `variant` concern SafeECGMatch alone."""
+
+    num_classes: int
+    leads: int
+    samples: int
+    sampling_rate: int
+    width: int
+    iterations: int
+    evaluate_every: int
+    labelled_batch: int
+    unlabelled_batch: int
+    learning_rate: float
+    seed: int
+    ood_level: int
+    variant: str = "full"
+    lambda_sum: float | None = None
+
+    def scaled(self, iterations: int) -> int:
+        """A schedule number stated for 50,000 iterations, for this budget; at least 1 unless it is 0."""
+        if iterations == 0:
+            return 0
+        return max(1, round(iterations * self.iterations / FULL_BUDGET))
+
+    @property
+    def epoch(self) -> int:
+        """Iterations in one "epoch" of the published code (1,000 of 50,000)."""
+        return max(1, round(self.iterations / FULL_EPOCHS))
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Raw records of one iteration, in millivolts (standardised where the dataset asks for it), on the device."""
+
+    x_l: Tensor  # (B_l, leads, samples)
+    y_l: Tensor  # (B_l,) 0..K-1
+    x_u: Tensor  # (B_u, leads, samples); B_u is 0 for a method that uses no unlabelled records
+    position_u: Tensor  # (B_u,) positions in the pool: rows of a memory bank
+    record_l: Tensor  # (B_l,) rows of the signal store
+    record_u: Tensor  # (B_u,)
+
+
+@dataclass(frozen=True)
+class Losses:
+    """One backward pass. `terms` (unweighted) and `rates` go to the history, `accepted` and `pseudo` to the monitor."""
+
+    total: Tensor
+    terms: dict[str, Tensor]
+    accepted: Tensor | None = None  # (B_u,) bool: unlabelled records used with a pseudo-label
+    pseudo: Tensor | None = None  # (B_u,) their pseudo-labels
+    step: bool = False  # True: the optimiser steps before the method goes on (CompleMatch makes two steps)
+    rates: dict[str, Tensor] = field(default_factory=dict)  # other means for the history, such as "mask_rate.freq"
+    position: Tensor | None = None  # pool positions that `accepted` and `pseudo` speak of; None: those of the batch
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What one branch says in the end: `softmax(log_probs)` are its probabilities."""
+
+    log_probs: Tensor  # (N, K)
+    ood_score: Tensor | None = None  # (N,), higher means more likely unseen; None: the method has no score of its own
+
+
+Outputs = dict[str, Tensor]  # raw head outputs by "<head>.<branch>", such as "class_logits.time"
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The validation set through the current networks."""
+
+    iteration: int  # optimiser iterations made so far
+    outputs: Outputs
+    labels: Tensor
+    accuracy: float = field(default=float("nan"))
