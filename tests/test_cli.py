@@ -120,7 +120,7 @@ def test_protocol_lists_every_switch_with_its_source() -> None:
         for name, entry in switches.items():
             assert name in text and " ".join(entry["why"].split()) in text
     assert invoke("protocol", "fixmatch").startswith("fixmatch\n")
-    with pytest.raises(UserError, match="no section 'resnet'"):
+    with pytest.raises(UserError, match="unknown method 'resnet'"):
         invoke("protocol", "resnet")
 
 

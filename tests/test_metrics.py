@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from safeecgmatch import metrics
+from safeecgmatch import predictions as predictions_file
 from tests.vectors import load_vector
 
 
@@ -156,9 +157,13 @@ def stored_predictions(own_score: bool) -> dict[str, np.ndarray]:
 
 def test_final_metrics_are_those_of_the_reported_branch() -> None:
     predictions = stored_predictions(own_score=False)
-    result = metrics.final_metrics(predictions)
+    result = predictions_file.final_metrics(predictions)
     assert tuple(result) == metrics.METRICS
-    assert result == metrics.final_metrics(predictions, "fused") != metrics.final_metrics(predictions, "time")
+    assert (
+        result
+        == predictions_file.final_metrics(predictions, "fused")
+        != predictions_file.final_metrics(predictions, "time")
+    )
     probabilities = np.exp(predictions["test.log_probs.fused"])
     assert result["ece"] == pytest.approx(ece_one_by_one(probabilities, predictions["test.label"]), abs=1e-6)
     unseen = predictions["open_test.label"] == 3
@@ -170,13 +175,16 @@ def test_own_unseen_score_is_preferred_and_not_rescaled() -> None:
     predictions = stored_predictions(own_score=True)
     unseen = predictions["open_test.label"] == 3
     expected = metrics.auroc(predictions["open_test.ood_score.fused"], unseen)
-    assert metrics.final_metrics(predictions)["auroc"] == expected
-    assert metrics.final_metrics(predictions, temperature=2.0)["auroc"] == expected
+    assert predictions_file.final_metrics(predictions)["auroc"] == expected
+    assert predictions_file.final_metrics(predictions, temperature=2.0)["auroc"] == expected
 
 
 def test_temperature_rescales_but_keeps_the_prediction() -> None:
     predictions = stored_predictions(own_score=False)
-    plain, cooled = metrics.final_metrics(predictions), metrics.final_metrics(predictions, temperature=3.0)
+    plain, cooled = (
+        predictions_file.final_metrics(predictions),
+        predictions_file.final_metrics(predictions, temperature=3.0),
+    )
     assert plain["acc"] == cooled["acc"] and plain["nll"] != cooled["nll"]
     scaled = metrics.scaled_log_probabilities(predictions["test.log_probs.fused"], 3.0)
     assert np.exp(scaled).sum(axis=1) == pytest.approx(1.0)

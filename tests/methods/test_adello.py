@@ -10,7 +10,7 @@ from safeecgmatch.engine.loop import Training
 from safeecgmatch.methods.adello.method import Logits, Priors, Step, alpha_at, shifts, step
 from safeecgmatch.methods.parts.losses import cross_entropy, pseudo_label_loss
 from tests.methods.harness import learn
-from tests.methods.openset import assert_resumes_exactly, gradients, hyper_of, only_losses, run_to, toy_training
+from tests.methods.toy import gradients, hyper_of, only_losses, run_to, toy_training
 from tests.vectors import load_vector
 
 EXACT = {"rtol": 0.0, "atol": 1e-6}
@@ -116,11 +116,6 @@ def test_labelled_prior_is_counted_and_the_running_one_starts_uniform() -> None:
     assert training.method.prior.tolist() != pytest.approx([1 / 3] * 3, abs=1e-9)
     assert training.method.prior.sum().item() == pytest.approx(1.0, abs=1e-6)
     assert all(gradients(training, 2).values())
-
-
-@pytest.mark.parametrize("protocol", ["paper", "release"])
-def test_resumes_exactly(protocol: str) -> None:
-    assert_resumes_exactly("adello", protocol, stop=6, iterations=12, evaluate_every=4)
 
 
 @pytest.mark.slow

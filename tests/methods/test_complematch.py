@@ -12,8 +12,7 @@ from safeecgmatch.methods.complematch.method import step
 from safeecgmatch.methods.parts.contrast import supcon_raw
 from safeecgmatch.methods.parts.propagation import PseudoLabels
 from tests.methods.harness import learn
-from tests.methods.openset import one_batch, run_to
-from tests.methods.timeseries import all_losses, assert_resumes_exactly, toy_training, weights
+from tests.methods.toy import all_losses, one_batch, run_to, toy_training, weights
 
 
 def test_step_on_plain_logits() -> None:
@@ -93,7 +92,7 @@ def test_views_of_a_record_are_the_same_in_every_iteration() -> None:
     copies = method._views(x[:1].expand(3, -1, -1), records, 0)
     assert torch.equal(copies["time"][2][0], copies["time"][2][2])
     assert not torch.equal(copies["time"][2][0], copies["time"][2][1])
-    fresh: Any = toy_training("complematch", "paper", overrides={"static_views": False}).method
+    fresh: Any = toy_training("complematch", "paper", switches={"static_views": False}).method
     assert not torch.equal(fresh._views(x, records, 0)["freq"][2], fresh._views(x, records, 1)["freq"][2])
 
 
@@ -110,12 +109,7 @@ def test_dropped_share_of_bins() -> None:
 
 @pytest.mark.parametrize("option", [{"time_view": "magnitude_warp", "warp_std": 0.05}, {"simclr_temperature": 0.1}])
 def test_options_run(option: dict[str, Any]) -> None:
-    assert len(all_losses(toy_training("complematch", "paper", overrides=option), 20)) == 2
-
-
-@pytest.mark.parametrize("stop", [13, 17])
-def test_resumes_exactly(stop: int) -> None:
-    assert_resumes_exactly("complematch", "paper", stop)
+    assert len(all_losses(toy_training("complematch", "paper", switches=option), 20)) == 2
 
 
 @pytest.mark.slow

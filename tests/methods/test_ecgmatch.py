@@ -12,8 +12,7 @@ from safeecgmatch.methods.ecgmatch.losses import relationship_cosine
 from safeecgmatch.methods.ecgmatch.method import Targets, neighbour_targets, step
 from safeecgmatch.methods.parts.teacher import Teacher
 from tests.methods.harness import learn
-from tests.methods.openset import assert_same, run_to
-from tests.methods.timeseries import all_losses, assert_resumes_exactly, toy_training, weights
+from tests.methods.toy import all_losses, assert_same, run_to, toy_training, weights
 from tests.vectors import load_vector
 
 
@@ -73,7 +72,7 @@ def test_pretraining_ends_with_an_evaluation(iterations: int, every: int, expect
 
 
 def test_best_pretraining_weights_start_student_teacher_and_bank() -> None:
-    training = toy_training("ecgmatch", "paper", iterations=40, evaluate_every=4, overrides={"pretraining": 12_000})
+    training = toy_training("ecgmatch", "paper", iterations=40, evaluate_every=4, switches={"pretraining": 12_000})
     method: Any = training.method
     assert method.pretraining == 12
     run_to(training, 4)
@@ -126,7 +125,7 @@ def test_own_row_is_allowed_and_banks_are_overwritten() -> None:
 
 @pytest.mark.parametrize("buffers", ["frozen", "copy", "ema"])
 def test_teacher_batch_norm_follows_the_switch(buffers: str) -> None:
-    training = toy_training("ecgmatch", "paper", overrides={"teacher_bn": buffers})
+    training = toy_training("ecgmatch", "paper", switches={"teacher_bn": buffers})
     run_to(training, 4)
     method: Any = training.method
     before = method.teacher.state()["stem_bn.running_mean"]
@@ -146,16 +145,11 @@ def test_probabilities_are_sigmoids_divided_by_their_sum() -> None:
 
 @pytest.mark.parametrize("option", [{"views": "ecg_augment"}, {"relationship": "euclidean"}])
 def test_options_run(option: dict[str, Any]) -> None:
-    training = toy_training("ecgmatch", "paper", overrides=option)
+    training = toy_training("ecgmatch", "paper", switches=option)
     run_to(training, 6)
     assert "teacher_accuracy" not in training.history[0]
     run_to(training, 8)
     assert 0 <= training.history[1]["teacher_accuracy"] <= 1
-
-
-@pytest.mark.parametrize("stop", [2, 11])
-def test_resumes_exactly(stop: int) -> None:
-    assert_resumes_exactly("ecgmatch", "paper", stop)
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from safeecgmatch.methods.iomatch.alignment import Alignment, align
 from safeecgmatch.methods.iomatch.method import Heads, step
 from safeecgmatch.methods.parts.one_vs_all import one_vs_all_loss, one_vs_all_probabilities
 from tests.methods.harness import learn
-from tests.methods.openset import assert_resumes_exactly, gradients, hyper_of, only_losses, run_to, toy_training
+from tests.methods.toy import gradients, hyper_of, only_losses, run_to, toy_training
 from tests.vectors import load_vector
 
 EXACT = {"rtol": 0.0, "atol": 1e-6}
@@ -154,11 +154,6 @@ def test_prediction_is_the_closed_head_with_the_outlier_score() -> None:
     prediction = method.predict(outputs)["main"]
     assert prediction.log_probs.exp().tolist()[0] == pytest.approx([1 / 3] * 3)
     assert prediction.ood_score.item() == pytest.approx(1 / (1 + math.exp(-9.0)), abs=1e-6)
-
-
-@pytest.mark.parametrize("protocol", ["paper", "release"])
-def test_resumes_exactly(protocol: str) -> None:
-    assert_resumes_exactly("iomatch", protocol, stop=6, iterations=12, evaluate_every=4)
 
 
 @pytest.mark.slow

@@ -10,8 +10,7 @@ import torch.nn.functional as F
 
 from safeecgmatch.methods.ecgmatch.release import neighbour_targets, step
 from tests.methods.harness import learn
-from tests.methods.openset import run_to
-from tests.methods.timeseries import all_losses, assert_resumes_exactly, toy_training
+from tests.methods.toy import all_losses, run_to, toy_training
 
 
 def test_targets_leave_out_the_own_row() -> None:
@@ -72,10 +71,6 @@ def test_student_statistics_see_labelled_then_strong_views() -> None:
 
 def test_every_evaluation_competes() -> None:
     assert toy_training("ecgmatch", "release").method.competes(4)
-
-
-def test_resumes_exactly() -> None:
-    assert_resumes_exactly("ecgmatch", "release", 11)
 
 
 @pytest.mark.slow

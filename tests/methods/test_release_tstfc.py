@@ -12,8 +12,8 @@ from safeecgmatch.engine.views import spectrum
 from safeecgmatch.methods.base import method_class
 from safeecgmatch.methods.tstfc.release import BRANCHES, make_bank
 from tests.methods.harness import learn
-from tests.methods.openset import assert_same, one_batch, run_to, section
-from tests.methods.timeseries import ToyNetwork, all_losses, assert_resumes_exactly, toy_training, weights
+from tests.methods.toy import all_losses, assert_same, one_batch, run_to, section, toy_training, weights
+from tests.methods.vector_network import ToyNetwork
 from tests.vectors import load_vector
 
 ACTIVATED = {"warmup_counts": "iterations"}
@@ -81,7 +81,7 @@ def test_the_warm_up_would_end_in_epoch_501() -> None:
 
 
 def test_counting_iterations_reaches_the_propagation() -> None:
-    training = toy_training("tstfc", "release", iterations=50, evaluate_every=5, overrides=ACTIVATED)
+    training = toy_training("tstfc", "release", iterations=50, evaluate_every=5, switches=ACTIVATED)
     run_to(training, 5)
     method: Any = training.method
     assert not method.banks
@@ -95,7 +95,7 @@ def test_counting_iterations_reaches_the_propagation() -> None:
 
 
 def test_cross_loss_takes_the_other_branchs_targets() -> None:
-    training = toy_training("tstfc", "release", overrides=ACTIVATED)
+    training = toy_training("tstfc", "release", switches=ACTIVATED)
     method: Any = training.method
     accepted, rejected = torch.ones(60, dtype=torch.bool), torch.zeros(60, dtype=torch.bool)
     certain = torch.eye(3)[torch.arange(60) % 3]
@@ -125,11 +125,6 @@ def test_complematch_gives_the_same_bytes() -> None:
     for training in (first, second):
         run_to(training, 6)
     assert_same(weights(first), weights(second))
-
-
-@pytest.mark.parametrize("overrides", [{}, ACTIVATED])
-def test_resumes_exactly(overrides: dict[str, Any]) -> None:
-    assert_resumes_exactly("tstfc", "release", 10, overrides)
 
 
 @pytest.mark.slow

@@ -14,15 +14,7 @@ from safeecgmatch.engine.loop import Training
 from safeecgmatch.methods.safestudent.energy import energy_discrepancy
 from safeecgmatch.methods.safestudent.method import SafeStudent, Step, step
 from tests.methods.harness import learn
-from tests.methods.openset import (
-    assert_resumes_exactly,
-    assert_same,
-    gradients,
-    hyper_of,
-    run_to,
-    switches_of,
-    toy_training,
-)
+from tests.methods.toy import assert_same, gradients, hyper_of, run_to, switches_of, toy_training
 from tests.vectors import load_vector
 
 VECTOR = load_vector("safestudent_ed")
@@ -306,13 +298,6 @@ def test_gradients_reach_the_student_in_both_phases_and_never_the_teacher() -> N
     assert all(gradients(training, 0).values())
     assert all(gradients(training, training.setting.iterations - 1).values())
     assert all(parameter.grad is None for parameter in student(training).teacher.network.parameters())
-
-
-@pytest.mark.parametrize("protocol", ["paper", "release"])
-@pytest.mark.parametrize("stop", [3, 7, 15])
-def test_resumes_exactly(protocol: str, stop: int) -> None:
-    """Within phase 1 (to 4), in the first round (to 8), in the last one (from 14)."""
-    assert_resumes_exactly("safestudent", protocol, stop, iterations=20, evaluate_every=2)
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from torch import Tensor
 from safeecgmatch.methods.scomatch.method import Logits, State, draw, renewed, step
 from safeecgmatch.methods.scomatch.threshold import adaptive_ood_threshold
 from tests.methods.harness import learn
-from tests.methods.openset import assert_resumes_exactly, gradients, hyper_of, only_losses, run_to, toy_training
+from tests.methods.toy import gradients, hyper_of, only_losses, run_to, toy_training
 from tests.vectors import load_vector
 
 EXACT = {"rtol": 0.0, "atol": 1e-6}
@@ -162,11 +162,6 @@ def test_prediction_drops_the_unseen_logit_and_scores_by_it() -> None:
     assert prediction.log_probs.exp().sum().item() == pytest.approx(1.0)
     assert prediction.log_probs.shape == (1, 3) and prediction.log_probs.argmax().item() == 0
     assert prediction.ood_score.item() == pytest.approx(0.9407, abs=1e-3)
-
-
-@pytest.mark.parametrize("protocol", ["paper", "release"])
-def test_resumes_exactly(protocol: str) -> None:
-    assert_resumes_exactly("scomatch", protocol, stop=11, iterations=16, evaluate_every=4)
 
 
 @pytest.mark.slow

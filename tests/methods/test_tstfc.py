@@ -9,8 +9,7 @@ from safeecgmatch.engine.contract import Evaluation
 from safeecgmatch.methods.parts.propagation import PseudoLabels, better_branch
 from safeecgmatch.methods.tstfc.method import step
 from tests.methods.harness import learn
-from tests.methods.openset import one_batch, run_to
-from tests.methods.timeseries import all_losses, assert_resumes_exactly, toy_training
+from tests.methods.toy import all_losses, one_batch, run_to, toy_training
 from tests.vectors import load_vector
 
 
@@ -76,7 +75,7 @@ def test_gradients_do_not_cross_between_the_branches() -> None:
 def test_frequency_branch_sees_amplitude_and_phase_of_every_lead() -> None:
     method = toy_training("tstfc", "paper").method
     assert method.backbones["freq"].stem.weight.shape[1] == 2 * method.setting.leads  # type: ignore[index, union-attr]
-    amplitude = toy_training("tstfc", "paper", overrides={"frequency_input": "amplitude"})
+    amplitude = toy_training("tstfc", "paper", switches={"frequency_input": "amplitude"})
     assert amplitude.method.backbones["freq"].stem.weight.shape[1] == method.setting.leads  # type: ignore[index, union-attr]
     assert len(all_losses(amplitude, 0)) == 1
 
@@ -111,11 +110,6 @@ def test_predictions_of_three_branches() -> None:
     predictions = toy_training("tstfc", "paper").method.predict(outputs)
     assert set(predictions) == {"time", "freq", "mean"}
     torch.testing.assert_close(predictions["mean"].log_probs, torch.tensor([[1.0, 0.5, 0.0]]).log_softmax(dim=1))
-
-
-@pytest.mark.parametrize("stop", [8, 14])
-def test_resumes_exactly(stop: int) -> None:
-    assert_resumes_exactly("tstfc", "paper", stop)
 
 
 @pytest.mark.slow

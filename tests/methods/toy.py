@@ -3,79 +3,100 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
+import yaml
 from torch import Tensor
 
-from safeecgmatch.engine.contract import Setting
+from safeecgmatch.config import validate
+from safeecgmatch.engine.contract import Batch, Losses, Setting
 from safeecgmatch.engine.generators import Generators, derived_seed
 from safeecgmatch.engine.loop import Training
 from safeecgmatch.engine.signals import MethodData, SignalSet
-from safeecgmatch.methods.base import method_class
-from safeecgmatch.protocols import switches
-from tests.methods.harness import demo_params
+from safeecgmatch.methods.base import Context, method_class
+from safeecgmatch.protocols import switches as protocol_switches
+from tests.conftest import ROOT
 
-LEADS, SAMPLES, CLASSES = 12, 100, 3
+LEADS, SAMPLES, CLASSES = 2, 64, 3
+BATCH = 8
 
 
 @dataclass(frozen=True)
 class ToySource:
+    """Stands for the signal store: rows of a tensor."""
+
     signals: Tensor
 
     def gather(self, rows: Tensor) -> Tensor:
         return self.signals[rows]
 
 
-def toy_set(size: int, classes: int, seed: int) -> SignalSet:
-    """Noisy sines whose frequency is the class; class 3 is the unseen one."""
+def waves(records: int, classes: int, seed: int) -> SignalSet:
+    """Noisy sine waves whose frequency tells the class; class 3 is the unseen one."""
     generator = torch.Generator().manual_seed(seed)
-    labels = torch.arange(size) % classes
-    time = torch.linspace(0, 1, SAMPLES)
-    waves = torch.sin(2 * torch.pi * (3.0 + 4.0 * labels[:, None, None]) * time)
-    signals = waves + 0.5 * torch.randn(size, LEADS, SAMPLES, generator=generator)
-    return SignalSet(ToySource(signals), torch.arange(size), labels)  # type: ignore[arg-type]
+    labels = torch.arange(records) % classes
+    time = torch.arange(SAMPLES) / SAMPLES
+    wave = torch.sin(2 * torch.pi * (2 + 3 * labels[:, None]) * time)
+    signals = wave[:, None, :] + 0.3 * torch.randn(records, LEADS, SAMPLES, generator=generator)
+    return SignalSet(cast(Any, ToySource(signals)), torch.arange(records), labels)
+
+
+def section(name: str) -> dict[str, Any]:
+    """The method's section of the paper's profile, whatever the demo takes."""
+    return yaml.safe_load((ROOT / "profiles" / "paper.yaml").read_text(encoding="utf-8"))["methods"][name]
+
+
+def hyper_of(name: str, **changes: Any) -> Any:
+    return validate(method_class(name).Hyper, section(name) | changes, name)
+
+
+def switches_of(name: str, protocol: str, **changes: Any) -> Any:
+    values = protocol_switches(name, protocol, changes)
+    return validate(method_class(values.pop("module", name)).Switches, values, name)
 
 
 def toy_training(
     name: str,
     protocol: str,
+    iterations: int = 24,
+    evaluate_every: int = 4,
     *,
-    iterations: int = 20,
-    evaluate_every: int = 10,
-    seed: int = 1,
+    seed: int = 3,
     width: int = 2,
+    pool: int = 70,
+    ood_level: int = 60,
     variant: str = "full",
     lambda_sum: float | None = None,
+    learning_rate: float = 0.01,
     hyper: dict[str, Any] | None = None,
-    overrides: dict[str, Any] | None = None,
+    switches: dict[str, Any] | None = None,
 ) -> Training:
-    kind = method_class(name)
-    half = 8
+    """A cell on 24 labelled and `pool` unlabelled waves, 8 + 8 per iteration, before its first iteration."""
+    kind = method_class(protocol_switches(name, protocol, {}).get("module", name))
     setting = Setting(
         num_classes=CLASSES,
         leads=LEADS,
         samples=SAMPLES,
-        sampling_rate=50,
+        sampling_rate=100,
         width=width,
         iterations=iterations,
         evaluate_every=evaluate_every,
-        labelled_batch=half if kind.uses_unlabelled else 2 * half,
-        unlabelled_batch=half if kind.uses_unlabelled else 0,
-        learning_rate=0.01,
+        labelled_batch=BATCH if kind.uses_unlabelled else 2 * BATCH,
+        unlabelled_batch=BATCH if kind.uses_unlabelled else 0,
+        learning_rate=learning_rate,
         seed=seed,
-        ood_level=60,
+        ood_level=ood_level,
         variant=variant,
         lambda_sum=lambda_sum,
     )
-    labelled, pool, validation = toy_set(12, CLASSES, 1), toy_set(40, CLASSES + 1, 2), toy_set(30, CLASSES, 3)
+    labelled, unlabelled, validation = waves(24, CLASSES, 1), waves(pool, CLASSES + 1, 2), waves(30, CLASSES, 3)
     rng = Generators(seed)
-    content = demo_params().methods[name] | (hyper or {})
-    values = switches(name, protocol, overrides or {})
+    data = MethodData(labelled, unlabelled.without_labels(), validation)
+    own = validate(kind.Hyper, section(name) | (hyper or {}), name)
     torch.manual_seed(derived_seed(seed, "weights"))
-    data = MethodData(labelled, pool.without_labels(), validation)
-    method = kind(setting, kind.Hyper(**content), kind.Switches(**values), data, rng)
-    return Training(method, labelled, pool, validation, rng, "off")
+    method = kind(Context(setting, own, switches_of(name, protocol, **(switches or {})), data, rng))
+    return Training(method, labelled, unlabelled, validation, rng, "off")
 
 
 def run(training: Training) -> Training:
@@ -83,9 +104,61 @@ def run(training: Training) -> Training:
     return training
 
 
+def run_to(training: Training, n: int) -> None:
+    while training.n < n:
+        training.iterate()
+        if training.n % training.setting.evaluate_every == 0:
+            training.evaluate()
+
+
+def one_batch(training: Training) -> Batch:
+    return training.draw()[0]
+
+
+def all_losses(training: Training, n: int) -> list[Losses]:
+    training.method.train()
+    return list(training.method.losses(one_batch(training), n))
+
+
+def only_losses(training: Training, n: int) -> Losses:
+    (losses,) = all_losses(training, n)
+    return losses
+
+
+def gradients(training: Training, n: int) -> dict[str, bool]:
+    """Which parameters iteration `n` reaches."""
+    training.method.train()
+    training.method.zero_grad()
+    for losses in training.method.losses(one_batch(training), n):
+        losses.total.backward()
+    return {name: parameter.grad is not None for name, parameter in training.method.named_parameters()}
+
+
+def weights(training: Training) -> dict[str, Tensor]:
+    return {name: value.clone() for name, value in training.method.state_dict().items()}
+
+
 def bits(state: dict[str, Tensor]) -> dict[str, bytes]:
     """Comparable bit by bit, empty table bins (NaN) included."""
     return {name: value.detach().contiguous().numpy().tobytes() for name, value in state.items()}
+
+
+def assert_same(first: Any, second: Any) -> None:
+    """Equal to the last bit, whatever the nesting; NaN equals NaN."""
+    assert type(first) is type(second)
+    if isinstance(first, Tensor):
+        assert first.dtype == second.dtype and first.shape == second.shape
+        assert bits({"": first}) == bits({"": second})
+    elif isinstance(first, dict):
+        assert first.keys() == second.keys()
+        for key in first:
+            assert_same(first[key], second[key])
+    elif isinstance(first, list | tuple):
+        assert len(first) == len(second)
+        for one, other in zip(first, second, strict=True):
+            assert_same(one, other)
+    else:
+        assert first == second or (first != first and second != second)
 
 
 def accepted_unseen_share(training: Training) -> float:
