@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from safeecgmatch import metrics
-from safeecgmatch import predictions as predictions_file
+from safeecgmatch import predictions as stored
 from tests.vectors import load_vector
 
 
@@ -140,7 +140,7 @@ def test_open_set_metrics_of_a_perfect_and_a_useless_score() -> None:
     assert metrics.open_set_metrics(np.zeros(30), np.zeros(30, bool)) == {}
 
 
-def stored_predictions(own_score: bool) -> dict[str, np.ndarray]:
+def made_up_predictions(own_score: bool) -> dict[str, np.ndarray]:
     generator = np.random.default_rng(5)
     predictions: dict[str, np.ndarray] = {"branch": np.array("fused")}
     for split, records, classes in (("test", 60, 3), ("open_test", 80, 4)):
@@ -156,14 +156,10 @@ def stored_predictions(own_score: bool) -> dict[str, np.ndarray]:
 
 
 def test_final_metrics_are_those_of_the_reported_branch() -> None:
-    predictions = stored_predictions(own_score=False)
-    result = predictions_file.final_metrics(predictions)
+    predictions = made_up_predictions(own_score=False)
+    result = stored.final_metrics(predictions)
     assert tuple(result) == metrics.METRICS
-    assert (
-        result
-        == predictions_file.final_metrics(predictions, "fused")
-        != predictions_file.final_metrics(predictions, "time")
-    )
+    assert result == stored.final_metrics(predictions, "fused") != stored.final_metrics(predictions, "time")
     probabilities = np.exp(predictions["test.log_probs.fused"])
     assert result["ece"] == pytest.approx(ece_one_by_one(probabilities, predictions["test.label"]), abs=1e-6)
     unseen = predictions["open_test.label"] == 3
@@ -172,18 +168,18 @@ def test_final_metrics_are_those_of_the_reported_branch() -> None:
 
 
 def test_own_unseen_score_is_preferred_and_not_rescaled() -> None:
-    predictions = stored_predictions(own_score=True)
+    predictions = made_up_predictions(own_score=True)
     unseen = predictions["open_test.label"] == 3
     expected = metrics.auroc(predictions["open_test.ood_score.fused"], unseen)
-    assert predictions_file.final_metrics(predictions)["auroc"] == expected
-    assert predictions_file.final_metrics(predictions, temperature=2.0)["auroc"] == expected
+    assert stored.final_metrics(predictions)["auroc"] == expected
+    assert stored.final_metrics(predictions, temperature=2.0)["auroc"] == expected
 
 
 def test_temperature_rescales_but_keeps_the_prediction() -> None:
-    predictions = stored_predictions(own_score=False)
+    predictions = made_up_predictions(own_score=False)
     plain, cooled = (
-        predictions_file.final_metrics(predictions),
-        predictions_file.final_metrics(predictions, temperature=3.0),
+        stored.final_metrics(predictions),
+        stored.final_metrics(predictions, temperature=3.0),
     )
     assert plain["acc"] == cooled["acc"] and plain["nll"] != cooled["nll"]
     scaled = metrics.scaled_log_probabilities(predictions["test.log_probs.fused"], 3.0)
