@@ -91,7 +91,8 @@ NEW_METHOD = {
     "__init__.py": "",
     "protocol.yaml": "batch_order: {paper: reshuffled, release: fixed, why: as the others}\n"
     "stop_at_val_1: {paper: false, release: false, why: as the others}\n",
-    "losses.py": "def squared(logits, labels):\n    return (logits.softmax(1).gather(1, labels[:, None]) - 1).square().mean()\n",
+    "losses.py": "def squared(logits, labels):\n"
+    "    return (logits.softmax(1).gather(1, labels[:, None]) - 1).square().mean()\n",
     "views.py": "def louder(x):\n    return 1.1 * x\n",
     "method.py": "from safeecgmatch.engine.contract import Losses\n"
     "from safeecgmatch.methods.base import SingleNetwork\n"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from safeecgmatch.cells import Cell, cells
 from safeecgmatch.config import Params
-from safeecgmatch.engine.fingerprint import resolve
+from safeecgmatch.engine.fingerprint import SOURCES, resolve
 from safeecgmatch.errors import UserError
 from safeecgmatch.files import read_json
 from safeecgmatch.launching import snapshot
@@ -107,6 +107,11 @@ def alone() -> Iterator[None]:
 
 def run(plan: Plan, params: Params, how: How) -> list[Failure]:
     """Carry out `plan`; returns the failed cells, after which nothing that depends on cells is run."""
+    if Path("src").resolve() != SOURCES:
+        raise UserError(
+            f"This command runs the code in {SOURCES}, not that of this folder: pip install -e . here first."
+        )
+    gpus = choose_gpus(params, how) if how.on == "local" else ()
     with alone():
         reproduce(*plan.before)
         stale = stages_to_run(cell.stage for cell in plan.cells)
@@ -118,7 +123,7 @@ def run(plan: Plan, params: Params, how: How) -> list[Failure]:
         if how.dry_run:
             print(describe_submission(todo, params, how))
             return []
-        failures = train(todo, done, params, how) if jobs else []
+        failures = train(todo, done, params, how, gpus) if jobs else []
         adopt(plan, [job for job in jobs if job not in [failure.job for failure in failures]], failures)
     return failures
 
@@ -128,11 +133,10 @@ def make_job(params: Params, cell: Cell) -> Job:
     return Job(cell, scratch.folder, scratch.uid(), scratch_root() / "logs" / f"{cell.stage}.log")
 
 
-def train(todo: Sequence[Job], done: Sequence[Job], params: Params, how: How) -> list[Failure]:
+def train(todo: Sequence[Job], done: Sequence[Job], params: Params, how: How, gpus: tuple[str, ...]) -> list[Failure]:
     """Leave every job finished in scratch and, as far as MLflow answers, uploaded."""
     failures: list[Failure] = []
     copy = snapshot.take(Path.cwd())
-    gpus = choose_gpus(params, how) if how.on == "local" else ()
     upload = how.on != "local" and is_remote(tracking_uri())
     means = Means(copy, Path("data").resolve(), cells_at_once(params, how, gpus), gpus, how.cluster, upload)
     launch = launcher(how.on)
