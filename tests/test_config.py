@@ -164,7 +164,9 @@ def test_cells_are_unique_and_named_like_their_stages():
 def test_the_switches_of_a_protocol_and_their_overrides():
     assert switches("fixmatch", "paper", {})["ramp"] == 0
     assert switches("fixmatch", "release", {})["ramp"] == 500
-    assert switches("fixmatch", "paper", {"ramp": 100})["ramp"] == 100
+    overrides = {"paper": {"ramp": 100}, "release": {"start": "25%"}}
+    assert switches("fixmatch", "paper", overrides)["ramp"] == 100
+    assert switches("fixmatch", "release", overrides)["ramp"] == 500, "an override stays with its protocol"
     with pytest.raises(UserError, match=r"unknown switch 'rampe' for fixmatch .* allowed are .*ramp"):
         switches("fixmatch", "paper", {"rampe": 1})
 

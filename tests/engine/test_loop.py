@@ -60,7 +60,9 @@ def test_a_snapshot_does_not_change_with_the_network():
 
 
 def test_stopping_at_validation_accuracy_one(monkeypatch):
-    training, _, _ = make_training("supervised", methods={"supervised": {"switches": {"stop_at_val_1": True}}}, **SHORT)
+    training, _, _ = make_training(
+        "supervised", methods={"supervised": {"switches": {"paper": {"stop_at_val_1": True}}}}, **SHORT
+    )
     labels = training.validation.labels
 
     def perfect(outputs):

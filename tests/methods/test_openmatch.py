@@ -9,8 +9,8 @@ from safeecgmatch.engine.sampling import fixed_order
 from safeecgmatch.methods.openmatch.method import OpenMatch
 from safeecgmatch.methods.openmatch.step import OpenMatchHyper, looks_inlying, step
 from tests.methods.harness import demo_params, learn
-from tests.methods.toy import bits, run, toy_training
 from tests.methods.parts.test_calibration import GOLDEN, RELATIVE, golden_inputs
+from tests.methods.toy import bits, run, toy_training
 
 
 def opened(training: Training) -> OpenMatch:

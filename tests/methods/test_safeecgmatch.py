@@ -220,7 +220,7 @@ def test_learns_the_phantom(protocol: str) -> None:
 
 def starting(share: float) -> dict[str, dict[str, object]]:
     """`methods` options: pseudo-labels and calibration start at this share of the budget; 0.01 is the paper's."""
-    return {"safeecgmatch": {"switches": {"start": round(share * 50_000)}}}
+    return {"safeecgmatch": {"switches": {"paper": {"start": f"{share:.0%}"}}}}
 
 
 def scores_at_evaluations(training: Training, open_test: SignalSet, least_accuracy: float) -> list[float]:

@@ -58,7 +58,7 @@ def hyper_of(name: str, **changes: Any) -> Any:
 
 
 def switches_of(name: str, protocol: str, **changes: Any) -> Any:
-    values = protocol_switches(name, protocol, changes)
+    values = protocol_switches(name, protocol, {protocol: changes})
     return validate(method_class(values.pop("module", name)).Switches, values, name)
 
 
@@ -88,6 +88,7 @@ def toy_training(
         width=width,
         iterations=iterations,
         evaluate_every=evaluate_every,
+        warm_up=max(1, round(500 / 50_000 * iterations)),
         labelled_batch=BATCH if kind.uses_unlabelled else 2 * BATCH,
         unlabelled_batch=BATCH if kind.uses_unlabelled else 0,
         learning_rate=learning_rate,
