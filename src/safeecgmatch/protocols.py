@@ -2,9 +2,10 @@
 per switch.
 
 `paper` is what the paper (for a baseline: its own paper) says, `release` what the published code does, `why` where that
-is stated. A switch with one value only exists under that protocol alone. Any of them can be overridden, for one protocol,
-by `methods.<name>.switches.<protocol>` (or `data.switches.<protocol>`) in params.yaml. A moment is a number of iterations
-for a budget of 50,000, which scales with it, or a share of the budget such as `25%`, or `warm_up`, the key in `train`.
+is stated. A switch with one value only exists under that protocol alone. Any of them can be overridden, for one
+protocol, by `methods.<name>.switches.<protocol>` (or `data.switches.<protocol>`) in params.yaml. A moment is a number of
+iterations for a budget of 50,000, which scales with it, a share of the budget such as `25%`, or `warm_up`, the key of
+`train`.
 """
 
 from __future__ import annotations
@@ -39,9 +40,7 @@ def switches(section: str, protocol: str, overrides: Any) -> dict[str, Any]:
     """The switches of `section` under `protocol`, with the overrides of params.yaml (by protocol) laid over them."""
     where = "data.switches" if section == "data" else f"methods.{section}.switches"
     if not isinstance(overrides, dict) or not all(isinstance(values, dict) for values in overrides.values()):
-        raise UserError(
-            f"params.yaml: {where} must hold mappings by protocol, such as `{{paper: {{...}}}}`, or be {{}}."
-        )
+        raise UserError(f"params.yaml: {where} must be {{}} or hold mappings by protocol, as in `paper: {{...}}`.")
     found: dict[str, dict[str, Any]] = {}
     for side in PROTOCOLS:
         found[side] = {name: entry[side] for name, entry in read_protocol(section).items() if side in entry}
