@@ -167,8 +167,12 @@ def test_the_switches_of_a_protocol_and_their_overrides():
     overrides = {"paper": {"ramp": 100}, "release": {"start": "25%"}}
     assert switches("fixmatch", "paper", overrides)["ramp"] == 100
     assert switches("fixmatch", "release", overrides)["ramp"] == 500, "an override stays with its protocol"
-    with pytest.raises(UserError, match=r"unknown switch 'rampe' for fixmatch .* allowed are .*ramp"):
-        switches("fixmatch", "paper", {"rampe": 1})
+    with pytest.raises(UserError, match=r"unknown switch 'methods.fixmatch.switches.release.rampe'; .* are .*ramp"):
+        switches("fixmatch", "paper", {"release": {"rampe": 1}})
+    with pytest.raises(UserError, match=r"unknown key 'data.switches.papers'; allowed here are paper, release"):
+        switches("data", "paper", {"papers": {}})
+    with pytest.raises(UserError, match=r"methods.fixmatch.switches must be \{\} or hold mappings by protocol"):
+        switches("fixmatch", "paper", {"ramp": 1})
 
 
 def test_every_switch_says_where_it_comes_from():

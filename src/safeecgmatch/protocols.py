@@ -3,7 +3,7 @@ per switch.
 
 `paper` is what the paper (for a baseline: its own paper) says, `release` what the published code does, `why` where that
 is stated. A switch with one value only exists under that protocol alone. Any of them can be overridden, for one
-protocol, by `methods.<name>.switches.<protocol>` (or `data.switches.<protocol>`) in params.yaml. A moment is a number of
+protocol, by `methods.<name>.switches.<protocol>` or `data.switches.<protocol>` in params.yaml. A moment is a number of
 iterations for a budget of 50,000, which scales with it, a share of the budget such as `25%`, or `warm_up`, the key of
 `train`.
 """
