@@ -43,7 +43,7 @@ def test_every_profile_is_valid_and_says_its_name(name):
 
 def test_the_profiles_have_the_cells_of_the_design():
     counts = {name: len(cells(compose_params(name, PROFILES))) for name in profile_names(PROFILES)}
-    assert counts == {"demo": 108, "cpu": 84, "paper": 162}
+    assert counts == {"demo": 112, "cpu": 99, "paper": 189}
 
 
 def test_a_profile_is_its_values_over_the_base_with_the_remarks_of_both(tmp_path):
@@ -97,6 +97,9 @@ def set_key(content, key, value) -> dict:
         ("train.learning_rate", float("nan"), ["train.learning_rate", "finite"]),
         ("train.batch", 31, ["train.batch", "multiple of 2"]),
         ("train.evaluate_every", 1000, ["train", "evaluate_every must not exceed iterations"]),
+        ("train.warm_up", 100, ["train", "warm_up must be less than iterations"]),
+        ("train.warm_up", "half", ["train.warm_up", "number of iterations or a share of the budget", "'half'"]),
+        ("train.warm_up", "140%", ["train.warm_up", "share of the budget"]),
         ("train.amp", "fp16", ["train.amp", "'off' or 'bf16'"]),
         ("protocol", "papers", ["protocol", "'paper' or 'release'", "'papers'"]),
         ("data.ptbxl.source", "path", ["data.ptbxl", "path must name a folder or zip"]),
