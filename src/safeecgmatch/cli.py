@@ -169,7 +169,8 @@ def protocol(method: str | None = typer.Argument(None, help="A method, or 'data'
     """List where the paper's text and the published code differ, and what each protocol does about it.
 
     Each switch is shown with its value under `protocol: paper` and `protocol: release` and with its source; a star
-    marks the values that differ. Override one in params.yaml, under methods.METHOD.switches or data.switches.
+    marks the values that differ. Override one in params.yaml, under
+    methods.METHOD.switches.PROTOCOL or data.switches.PROTOCOL.
 
     \b
     Examples:
