@@ -123,7 +123,7 @@ def test_phantom_is_made_once_per_parameters(raw: Path, manifest: Path, monkeypa
     assert len(made) == 2 and manifest.read_bytes() == first
     obtain(Request("ptbxl", "phantom", None, 100, 12, 8), manifest)
     assert made[2] == ("ptbxl", 12, 8, 100)
-    assert sorted(path.name for path in raw.iterdir()) == [".ptbxl.lock", "ptbxl", "ptbxl.phantom"]
+    assert sorted(path.name for path in raw.iterdir()) == [".ptbxl.lock", ".ptbxl.shown.json", "ptbxl", "ptbxl.phantom"]
 
 
 def test_failed_phantom_leaves_nothing(raw: Path, manifest: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from safeecgmatch.data import archive, http
 from safeecgmatch.data.archive import dataset_folder, obtain
-from safeecgmatch.data.inventory import Entry
+from safeecgmatch.data.inventory import ListedFile
 from safeecgmatch.data.manifest import check_archive, read_manifest
 from safeecgmatch.errors import UserError
 from tests.data.http_server import FaultyServer, serving
@@ -70,7 +70,7 @@ def test_download_takes_what_is_needed_and_lists_it(server: FaultyServer, raw: P
     assert read_manifest(manifest) == entries
     assert files_in(raw / "ptbxl.physionet") == sorted([*AT_100_HZ, "SHA256SUMS.txt"])
     assert dataset_folder("ptbxl").readlink() == Path("ptbxl.physionet")
-    expected = Entry(SIGNAL, 24_000, hashlib.sha256(PTBXL[SIGNAL]).hexdigest())
+    expected = ListedFile(SIGNAL, 24_000, hashlib.sha256(PTBXL[SIGNAL]).hexdigest())
     assert expected in check_archive(manifest, dataset_folder("ptbxl"))
     assert manifest.read_text().startswith("file,size,sha256\n") and str(raw) not in manifest.read_text()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 MULTI_LABEL = "multi-label"
@@ -39,12 +40,17 @@ class Drop:
 
 
 @dataclass(frozen=True)
-class Selection:
+class Verdicts:
     """`candidates` in the order of the rows to come."""
 
     candidates: list[Candidate]
     dropped: list[Drop]
     warnings: list[str]
+
+    @classmethod
+    def of(cls, judged: Sequence[Candidate | Drop]) -> Verdicts:
+        candidates = [verdict for verdict in judged if isinstance(verdict, Candidate)]
+        return cls(candidates, [verdict for verdict in judged if isinstance(verdict, Drop)], [])
 
 
 def is_safe(path: str) -> bool:
