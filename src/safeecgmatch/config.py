@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -27,6 +28,29 @@ OodLevel = Annotated[int, Field(ge=0, lt=100)]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 Positive = Annotated[int, Field(gt=0)]
 Weight = Annotated[float, Field(ge=0)]
+
+
+def _is_share(value: str) -> bool:
+    return re.fullmatch(r"\d+(\.\d+)?%", value) is not None and float(value[:-1]) <= 100
+
+
+def _checked_moment(value: int | str) -> int | str:
+    if (isinstance(value, int) and value >= 0) or value == WARM_UP or (isinstance(value, str) and _is_share(value)):
+        return value
+    raise ValueError("must be iterations of a budget of 50,000, a share of the budget such as '25%', or 'warm_up'")
+
+
+def _checked_warm_up(value: int | str) -> int | str:
+    if (isinstance(value, int) and value >= 0) or (isinstance(value, str) and _is_share(value)):
+        return value
+    raise ValueError("must be a number of iterations or a share of the budget such as '40%'")
+
+
+WARM_UP = "warm_up"
+# When something starts, or how long it lasts: `engine.contract.Setting.moment` says what that is in iterations.
+Moment = Annotated[int | str, AfterValidator(_checked_moment), "moment"]
+# Of an average that each iteration moves, for a budget of 50,000: `engine.contract.Setting.decay` scales it.
+Decay = Annotated[float, Field(gt=0, lt=1), "decay"]
 
 
 class Strict(BaseModel):
@@ -58,7 +82,7 @@ class Grid(Strict):
 class Ablation(Strict):
     datasets: Distinct[Dataset]
     ood_levels: Distinct[OodLevel]
-    variants: Distinct[Literal["no_freq_cal", "no_cal"]]
+    variants: Distinct[Literal["no_freq_cal", "no_cal", "learned_t", "two_time", "coupled", "log_spectrum"]]
     lambda_sum: Weight
 
 
@@ -118,6 +142,7 @@ Amp = Annotated[Literal["off", "bf16"], BeforeValidator(lambda value: "off" if v
 class Train(Strict):
     iterations: Positive
     evaluate_every: Positive
+    warm_up: Annotated[int | str, AfterValidator(_checked_warm_up)]
     batch: Annotated[int, Field(ge=4, multiple_of=2)]
     learning_rate: Annotated[float, Field(gt=0)]
     device: Literal["auto", "cpu", "cuda"]
@@ -128,6 +153,8 @@ class Train(Strict):
     def evaluates_at_least_once(self) -> Train:
         if self.evaluate_every > self.iterations:
             raise ValueError("evaluate_every must not exceed iterations")
+        if isinstance(self.warm_up, int) and self.warm_up >= self.iterations:
+            raise ValueError("warm_up must be less than iterations; write a share such as '40%' for a short budget")
         return self
 
 

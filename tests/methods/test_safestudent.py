@@ -14,7 +14,6 @@ from safeecgmatch.engine.loop import Training
 from safeecgmatch.methods.safestudent.energy import energy_discrepancy
 from safeecgmatch.methods.safestudent.method import SafeStudent
 from safeecgmatch.methods.safestudent.step import Step, step
-from tests.methods.harness import learn
 from tests.methods.toy import assert_same, gradients, hyper_of, run_to, switches_of, toy_training
 from tests.vectors import load_vector
 
@@ -299,10 +298,3 @@ def test_gradients_reach_the_student_in_both_phases_and_never_the_teacher() -> N
     assert all(gradients(training, 0).values())
     assert all(gradients(training, training.setting.iterations - 1).values())
     assert all(parameter.grad is None for parameter in student(training).teacher.network.parameters())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("protocol", ["paper", "release"])
-def test_learns_on_the_phantom(protocol: str) -> None:
-    metrics, _ = learn("safestudent", protocol)
-    assert metrics["balanced_accuracy"] >= 0.6

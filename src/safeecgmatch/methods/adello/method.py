@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from safeecgmatch.config import Decay, Moment
 from safeecgmatch.engine.contract import Batch, Losses
 from safeecgmatch.engine.views import strong, weak
 from safeecgmatch.methods.base import Context, Hyper, SingleNetwork, Switches
@@ -37,11 +38,11 @@ class AdelloHyper(Hyper):
     threshold: float
     alpha_min: float
     alpha_power: float
-    prior_decay: float
+    prior_decay: Decay
 
 
 class AdelloSwitches(Switches):
-    start: int
+    start: Moment
     distill: bool
 
 
@@ -100,8 +101,12 @@ class Adello(SingleNetwork[AdelloHyper, AdelloSwitches]):
         counts = torch.bincount(self.data.labelled.labels, minlength=classes).to(torch.float64)
         self.labelled_prior = counts / counts.sum()
         self.prior = torch.full_like(self.labelled_prior, 1.0 / classes)
-        self.start = self.setting.scaled(self.switches.start)
+        self.start = self.setting.moment(self.switches.start)
+        self.at_budget = self.hyper.model_copy(update={"prior_decay": self.setting.decay(self.hyper.prior_decay)})
         self.distill_start = max(1, round(DISTILL_SHARE * self.setting.iterations))
+
+    def in_force(self) -> dict[str, Any]:
+        return super().in_force() | ({"distill_start": self.distill_start} if self.switches.distill else {})
 
     def losses(self, batch: Batch, n: int) -> Iterator[Losses]:
         views, rate, hyper = self.rng("views"), self.setting.sampling_rate, self.hyper
@@ -110,7 +115,7 @@ class Adello(SingleNetwork[AdelloHyper, AdelloSwitches]):
         alpha = alpha_at(n, self.setting.iterations, hyper.alpha_min, hyper.alpha_power)
         starts = {"consistency": self.start} | ({"distillation": self.distill_start} if self.switches.distill else {})
         active = {name for name, start in starts.items() if n >= start}
-        result = step(z, batch.y_l, Priors(self.prior, self.labelled_prior), alpha, active, hyper)
+        result = step(z, batch.y_l, Priors(self.prior, self.labelled_prior), alpha, active, self.at_budget)
         self.prior = result.prior
         yield result
 

@@ -55,7 +55,7 @@ class CaliMatch(Method[CaliMatchHyper, CaliMatchSwitches]):
         network = self.make_network()
         ova = nn.Linear(network.dim, 2 * self.setting.num_classes, bias=False)
         self.branch = new_branch(network, ova, self.hyper, self.switches)
-        self.start = self.setting.scaled(self.switches.start)
+        self.start = self.setting.moment(self.switches.start)
 
     def before_step(self, n: int) -> None:
         if n == self.start:

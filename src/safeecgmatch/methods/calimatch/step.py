@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from safeecgmatch.config import Moment
 from safeecgmatch.engine.contract import Losses
 from safeecgmatch.methods.base import Hyper, Switches
 from safeecgmatch.methods.parts.branch import Calibration, Temperatures, smoothed_targets
@@ -34,7 +35,7 @@ class CaliMatchHyper(Hyper):
 
 
 class CaliMatchSwitches(Switches):
-    start: int
+    start: Moment
     temperatures: Temperatures
     smoothing_axis: Axis
     smoothing_clip: bool

@@ -78,7 +78,7 @@ class CompleMatch(CoTrained[CompleMatchSwitches]):
         self.make_networks(channels_per_lead=2, heads=[f"{name}_{head}" for name in BRANCHES for head in HEADS])
 
     def losses(self, batch: Batch, n: int) -> Iterator[Losses]:
-        length = self.setting.scaled(self.switches.warm_up)
+        length = self.setting.moment(self.switches.warm_up)
         warm_up = n < length
         x = standardise(batch.x_l if warm_up else torch.cat([batch.x_l, batch.x_u]))
         records = batch.record_l if warm_up else torch.cat([batch.record_l, batch.record_u])

@@ -41,8 +41,11 @@ class ECGMatch(Taught[ECGMatchSwitches]):
     def pretraining(self) -> int:
         """Iterations of the supervised phase: up to an evaluation, at least one."""
         every = self.setting.evaluate_every
-        evaluations = max(1, -(-self.setting.scaled(self.switches.pretraining) // every))
+        evaluations = max(1, -(-self.setting.moment(self.switches.pretraining) // every))
         return min(evaluations * every, self.setting.iterations)
+
+    def in_force(self) -> dict[str, Any]:
+        return super().in_force() | {"pretraining": self.pretraining}
 
     def losses(self, batch: Batch, n: int) -> Iterator[Losses]:
         y_l, x_l = F.one_hot(batch.y_l, self.setting.num_classes), self._view(batch.x_l, "weak")

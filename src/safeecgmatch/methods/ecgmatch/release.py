@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from safeecgmatch.config import Moment
 from safeecgmatch.engine.contract import Batch, Losses
 from safeecgmatch.engine.views import strong, weak
 from safeecgmatch.methods.ecgmatch.bank import Bank, similar_rows
@@ -24,7 +25,7 @@ from safeecgmatch.methods.parts.losses import cross_entropy, exponential_ramp, s
 
 
 class ECGMatchSwitches(TeachingSwitches):
-    ramp: int
+    ramp: Moment
     agreement_weight: bool
 
 
@@ -82,7 +83,7 @@ class ECGMatchRelease(Taught[ECGMatchSwitches]):
         z_l = self.network(x_l)
         targets = self._targets(batch.position_u, x_w)
         z_s = self.network(x_s)  # a forward of its own, after the labelled one: batch statistics are not shared
-        ramp = exponential_ramp(n, self.setting.scaled(switches.ramp))
+        ramp = exponential_ramp(n, self.setting.moment(switches.ramp))
         wanted = self.relationship_target(relationship_pearson)
         yield step(z_l, batch.y_l, z_s, targets, wanted, ramp, switches)
 

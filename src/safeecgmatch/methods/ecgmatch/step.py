@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from safeecgmatch.config import Moment
 from safeecgmatch.engine.contract import Losses
 from safeecgmatch.methods.ecgmatch.bank import similar_rows
 from safeecgmatch.methods.ecgmatch.losses import RELATIONSHIPS, relationship_loss, weighted_binary_cross_entropy
@@ -15,7 +16,7 @@ from safeecgmatch.methods.ecgmatch.teaching import TeachingSwitches
 
 
 class ECGMatchSwitches(TeachingSwitches):
-    pretraining: int
+    pretraining: Moment
     views: Literal["benchmark", "ecg_augment"]
     relationship: Literal["cosine", "squared_pearson", "euclidean"]
 

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from safeecgmatch.config import Decay
 from safeecgmatch.engine.contract import Evaluation
 from safeecgmatch.engine.models import ResNet1D
 from safeecgmatch.methods.base import Context, Hyper, SingleNetwork, Switches
@@ -18,7 +19,7 @@ from safeecgmatch.methods.parts.teacher import Teacher
 
 class ECGMatchHyper(Hyper):
     neighbours: int
-    ema_decay: float
+    ema_decay: Decay
 
 
 class TeachingSwitches(Switches):
@@ -52,7 +53,7 @@ class Taught(SingleNetwork[ECGMatchHyper, T]):
 
     def after_step(self, n: int) -> None:
         if self.bank is not None:
-            self.teacher.ema_(self.network, self.hyper.ema_decay, self.switches.teacher_bn)
+            self.teacher.ema_(self.network, self.setting.decay(self.hyper.ema_decay), self.switches.teacher_bn)
 
     def after_outputs(self, evaluation: Evaluation) -> None:
         if self.bank is not None:

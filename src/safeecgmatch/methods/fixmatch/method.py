@@ -15,6 +15,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from safeecgmatch.config import Moment
 from safeecgmatch.engine.contract import Batch, Losses
 from safeecgmatch.engine.views import strong, weak
 from safeecgmatch.methods.base import Hyper, SingleNetwork, Switches
@@ -28,8 +29,8 @@ class FixMatchHyper(Hyper):
 
 class FixMatchSwitches(Switches):
     threshold_strict: bool
-    start: int
-    ramp: int
+    start: Moment
+    ramp: Moment
     average_over: Literal["batch", "selected"]
 
 
@@ -57,9 +58,9 @@ class FixMatch(SingleNetwork[FixMatchHyper, FixMatchSwitches]):
 
     def weight(self, n: int) -> float:
         """lambda_u w(n): 0 before `start`, then 1 or a ramp, as the protocol says."""
-        if n < self.setting.scaled(self.switches.start):
+        if n < self.setting.moment(self.switches.start):
             return 0.0
-        return self.hyper.lambda_u * exponential_ramp(n, self.setting.scaled(self.switches.ramp))
+        return self.hyper.lambda_u * exponential_ramp(n, self.setting.moment(self.switches.ramp))
 
 
 METHOD = FixMatch

@@ -17,6 +17,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from safeecgmatch.config import Moment
 from safeecgmatch.engine.contract import Batch, Losses, Outputs, Prediction
 from safeecgmatch.engine.models import initialise_linear_
 from safeecgmatch.engine.views import strong, weak
@@ -35,8 +36,8 @@ class IOMatchSwitches(Switches):
     projection_dim: int | Literal["features"]
     ova_bias: bool
     head_init: Literal["default_and_xavier", "normal"]
-    ramp: int
-    open_start: int
+    ramp: Moment
+    open_start: Moment
 
 
 class IOMatch(SingleNetwork[IOMatchHyper, IOMatchSwitches]):
@@ -68,7 +69,7 @@ class IOMatch(SingleNetwork[IOMatchHyper, IOMatchSwitches]):
 
     def before_step(self, n: int) -> None:
         """The published code looks at the whole pool before each epoch, and its alignment takes that for training."""
-        if self.alignment is None or not self.switches.monitoring_pass or n % self.setting.epoch:
+        if self.alignment is None or not self.switches.monitoring_pass or n % self.epoch():
             return
         views = self.rng("monitoring views")
         self.eval()
@@ -83,8 +84,8 @@ class IOMatch(SingleNetwork[IOMatchHyper, IOMatchSwitches]):
         sizes = [len(batch.x_l), len(batch.x_u), len(batch.x_u)]
         split = [head.split(sizes) for head in self.heads(x)]
         labelled, weakly, strongly = (Heads(*rows) for rows in zip(*split, strict=True))
-        weight = exponential_ramp(n, self.setting.scaled(self.switches.ramp))
-        opened = n >= self.setting.scaled(self.switches.open_start)
+        weight = exponential_ramp(n, self.setting.moment(self.switches.ramp))
+        opened = n >= self.setting.moment(self.switches.open_start)
         result = step((labelled, weakly, strongly), batch.y_l, self.alignment, weight, opened, self.hyper)
         self.alignment = result.state
         yield result

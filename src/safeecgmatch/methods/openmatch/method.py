@@ -16,6 +16,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from safeecgmatch.config import Moment
 from safeecgmatch.engine.contract import Batch, Evaluation, Losses, Outputs, Prediction
 from safeecgmatch.engine.sampling import Stream, make_stream
 from safeecgmatch.engine.views import strong, weak
@@ -27,7 +28,7 @@ SELECTION_BATCH = 128
 
 
 class OpenMatchSwitches(Switches):
-    start: int
+    start: Moment
     threshold: float
     average_over: Literal["batch", "selected"]
 
@@ -39,12 +40,12 @@ class OpenMatch(SingleNetwork[OpenMatchHyper, OpenMatchSwitches]):
     def __init__(self, context: Context[OpenMatchHyper, OpenMatchSwitches]) -> None:
         super().__init__(context)
         self.ova = nn.Linear(self.network.dim, 2 * self.setting.num_classes, bias=False)
-        self.start = self.setting.scaled(self.switches.start)
+        self.start = self.setting.moment(self.switches.start)
         self.selected = torch.arange(len(self.data.pool))
         self.stream = self.new_stream()
 
     def new_stream(self) -> Stream:
-        order, batch, epoch = self.switches.batch_order, self.setting.unlabelled_batch, self.setting.epoch
+        order, batch, epoch = self.switches.batch_order, self.setting.unlabelled_batch, self.epoch()
         return make_stream(order, len(self.selected), batch, epoch, self.rng.on_cpu("selected order"))
 
     def heads(self, x: Tensor) -> tuple[Tensor, Tensor]:

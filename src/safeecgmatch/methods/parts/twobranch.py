@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor, nn
 
+from safeecgmatch.config import Moment
 from safeecgmatch.engine.contract import Evaluation, Outputs, Prediction
 from safeecgmatch.engine.models import ResNet1D, projection_head
 from safeecgmatch.engine.views import standardise
@@ -61,7 +62,7 @@ class TwoBranch(Method[TwoBranchHyper, S]):
 
 
 class CoTrainedSwitches(Switches):
-    warm_up: int
+    warm_up: Moment
     supcon_temperature: float
     queue: int
     sigma: float

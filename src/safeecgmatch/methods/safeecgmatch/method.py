@@ -61,7 +61,7 @@ class SafeECGMatch(Method[CaliMatchHyper, SafeECGMatchSwitches]):
         super().__init__(context)
         setting = self.setting
         self.lambda_sum = 1.0 if setting.lambda_sum is None else setting.lambda_sum
-        self.start = setting.scaled(self.switches.start)
+        self.start = setting.moment(self.switches.start)
         # Both encoders, then both heads, as the published code; also for lambda_sum 0, so that the time branch starts
         # from the same weights whatever lambda_sum is.
         networks = [self.make_network() for _ in range(2)]

@@ -45,6 +45,9 @@ class SafeStudent(SingleNetwork[StudentHyper, StudentSwitches]):
         self.phase_one = first * every
         self.round_ends = {(first + rest * i // ROUNDS) * every for i in range(1, ROUNDS)} - {self.phase_one}
 
+    def in_force(self) -> dict[str, Any]:
+        return super().in_force() | {"phase_one": self.phase_one, "round_ends": sorted(self.round_ends)}
+
     def losses(self, batch: Batch, n: int) -> Iterator[Losses]:
         views = self.rng("views")
         x_l = weak(batch.x_l, views)
@@ -58,9 +61,9 @@ class SafeStudent(SingleNetwork[StudentHyper, StudentSwitches]):
         yield step(z_l, batch.y_l, t, s, self.setting.ood_level / 100, self.hyper, self.switches)
 
     def after_step(self, n: int) -> None:
-        due = (n + 1) % self.setting.scaled(self.hyper.teacher_every) == 0
+        due = (n + 1) % self.setting.moment(self.hyper.teacher_every) == 0
         if self.switches.teacher_update == "ema" and due and n + 1 > self.phase_one:
-            self.teacher.ema_(self.network, self.hyper.teacher_decay, "frozen")
+            self.teacher.ema_(self.network, self.setting.decay(self.hyper.teacher_decay), "frozen")
 
     def after_evaluation(self, evaluation: Evaluation) -> None:
         if evaluation.accuracy > self.kept_accuracy:

@@ -9,6 +9,7 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor
 
+from safeecgmatch.config import Decay, Moment
 from safeecgmatch.engine.contract import Losses
 from safeecgmatch.methods.base import Hyper, Switches
 from safeecgmatch.methods.parts.losses import cross_entropy, masked_mean, pseudo_label_loss
@@ -20,8 +21,8 @@ UNSEEN_MARGIN = 0.1
 class StudentHyper(Hyper):
     seen_percentile: float
     unseen_percentile: float
-    teacher_decay: float
-    teacher_every: int
+    teacher_decay: Decay
+    teacher_every: Moment
 
 
 class StudentSwitches(Switches):

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from safeecgmatch.config import Moment
 from safeecgmatch.engine.contract import Batch, Losses, Outputs, Prediction
 from safeecgmatch.engine.models import ResNet1D, initialise_linear_
 from safeecgmatch.engine.views import strong, weak
@@ -30,7 +31,7 @@ UPDATE_SHARE = 64  # the threshold is renewed once per pool size / 64 iterations
 
 
 class SCOMatchSwitches(Switches):
-    start: int
+    start: Moment
     duplicate_views: bool
     reset_tau_each_epoch: bool
 
@@ -42,7 +43,7 @@ class SCOMatch(SingleNetwork[SCOMatchHyper, SCOMatchSwitches]):
     def __init__(self, context: Context[SCOMatchHyper, SCOMatchSwitches]) -> None:
         super().__init__(context)
         self.state = State.new(self.setting.num_classes, self.hyper.threshold, self.rng.device)
-        self.start = self.setting.scaled(self.switches.start)
+        self.start = self.setting.moment(self.switches.start)
         self.period = max(1, len(self.data.pool) // UPDATE_SHARE)
 
     def make_network(self) -> ResNet1D:
@@ -52,9 +53,13 @@ class SCOMatch(SingleNetwork[SCOMatchHyper, SCOMatchSwitches]):
         initialise_linear_(network)
         return network
 
+    def epoch(self) -> int:
+        """Long enough for one renewal of the threshold before the next epoch sets it back."""
+        return max(super().epoch(), self.period + 1)
+
     def before_step(self, n: int) -> None:
         """The adaptive threshold: in the published code the clock starts anew, at 0.95, in each epoch."""
-        i = n % self.setting.epoch if self.switches.reset_tau_each_epoch else n
+        i = n % self.epoch() if self.switches.reset_tau_each_epoch else n
         if i == 0:
             self.state = replace(self.state, tau_ood=torch.full_like(self.state.tau_ood, self.hyper.threshold))
         elif n >= self.start and i % self.period == 0:

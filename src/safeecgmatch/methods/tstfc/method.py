@@ -45,7 +45,7 @@ class TSTFC(CoTrained[TSTFCSwitches]):
         self.make_networks(channels_per_lead=2 if self.switches.frequency_input == "amplitude_phase" else 1)
 
     def losses(self, batch: Batch, n: int) -> Iterator[Losses]:
-        warm_up = n < self.setting.scaled(self.switches.warm_up)
+        warm_up = n < self.setting.moment(self.switches.warm_up)
         x = batch.x_l if warm_up else torch.cat([batch.x_l, batch.x_u])
         x = weak(standardise(x), self.rng("views"))
         features = {name: self.backbone(name).features(self.branch_input(name, x)) for name in BRANCHES}
