@@ -13,7 +13,7 @@ import yaml
 from safeecgmatch.cells import Cell
 from safeecgmatch.config import PROPOSED, Params
 from safeecgmatch.data.filtering import filter_dataset
-from safeecgmatch.data.phantom import write_archive
+from safeecgmatch.data.phantom.archives import write_archive
 from safeecgmatch.data.splits import make_split, write_split
 from safeecgmatch.engine.cell import Inputs, build, predict, resolve
 from safeecgmatch.engine.loop import Training
