@@ -79,10 +79,8 @@ def locate(request: Request, manifest: Path) -> list[ListedFile]:
     """
     files = read_manifest(manifest)
     if note(note_of(request.dataset)) != hash_of(files) and bring(request) != files:
-        raise UserError(
-            f"{manifest} does not list what data.{request.dataset} in params.yaml names now: "
-            f"run `dvc repro -f download@{request.dataset}`."
-        )
+        now = f"what data.{request.dataset} in params.yaml names now"
+        raise UserError(f"{manifest} does not list {now}: run `dvc repro -f download@{request.dataset}`.")
     return check_archive(manifest, dataset_folder(request.dataset))
 
 
@@ -104,9 +102,8 @@ def exclusive(dataset: str) -> Iterator[None]:
         root.mkdir(parents=True, exist_ok=True)
         lock = (root / f".{dataset}.lock").open("w")
     except OSError as fault:
-        raise UserError(
-            f"{root} cannot be written ({fault.strerror}): set SAFEECGMATCH_DATA to a folder of yours."
-        ) from fault
+        advice = "set SAFEECGMATCH_DATA to a folder of yours"
+        raise UserError(f"{root} cannot be written ({fault.strerror}): {advice}.") from fault
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -206,8 +203,7 @@ def from_web_zip(request: Request, url: str) -> tuple[Path, list[ListedFile]]:
     folder = archive_root() / f"{request.dataset}.unzipped"
     if entries := intact(request, folder, source):
         return folder, entries
-    folder = unzip_folder(request, source)
-    archive = folder / "archive.zip"
+    archive = unzip_folder(request, source) / "archive.zip"
     for last in (False, True):
         if not archive.exists():
             part = http.part_of(archive)

@@ -15,8 +15,8 @@ import numpy as np
 
 from safeecgmatch.data.datasets import find_dataset
 from safeecgmatch.data.ecg_paper import draw_page
-from safeecgmatch.data.ingest import Ingested, read_all
-from safeecgmatch.data.preparation import PREPROCESSING, STANDARDISED
+from safeecgmatch.data.ingest import read_all
+from safeecgmatch.data.preparation import PREPROCESSING, STANDARDISED, Fit
 from safeecgmatch.data.rowfile import allocate, close_up, hash_along
 from safeecgmatch.data.selection import DUPLICATE, Candidate, Drop, Verdicts
 from safeecgmatch.engine.store import FORMAT, PAGE, REPORT, SIGNALS, TABLE, write_table
@@ -25,7 +25,7 @@ from safeecgmatch.files import atomic_path, sha256_of, write_json
 from safeecgmatch.leads import SECONDS
 
 
-def judge_outcomes(candidates: Sequence[Candidate], outcomes: Sequence[Ingested]) -> tuple[list[int], list[Drop]]:
+def judge_outcomes(candidates: Sequence[Candidate], outcomes: Sequence[Fit]) -> tuple[list[int], list[Drop]]:
     """Positions to keep, and drops; of several usable records with one id the first is kept."""
     kept: list[int] = []
     dropped: list[Drop] = []
@@ -43,7 +43,7 @@ def judge_outcomes(candidates: Sequence[Candidate], outcomes: Sequence[Ingested]
 
 
 def make_report(
-    selected: Verdicts, kept: Sequence[int], outcomes: Sequence[Ingested], dropped: Sequence[Drop], form: dict[str, Any]
+    selected: Verdicts, kept: Sequence[int], outcomes: Sequence[Fit], dropped: Sequence[Drop], form: dict[str, Any]
 ) -> dict[str, Any]:
     candidates = [selected.candidates[position] for position in kept]
     by_source: dict[str, Counter[str]] = {}

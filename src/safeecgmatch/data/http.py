@@ -140,7 +140,7 @@ class Download:
             headers["If-Range"] = self.validator
         with self.client.open(self.file.url, headers) as response:
             total = self._accept(response, have)
-            if total == have and response.status_code == 416:
+            if response.status_code == 416:
                 return
             if total is not None:
                 self.meter.resize(total - self.reserved)
@@ -175,11 +175,10 @@ class Download:
         if status in (206, 416):
             self.restart()
             raise Retry("the server's answer does not fit the part that is already here")
+        answer = f"the server answered {status} {response.reason}"
         if status in TEMPORARY:
-            raise Retry(f"the server answered {status} {response.reason}", retry_after(headers.get("Retry-After", "")))
-        raise UserError(
-            f"{self.file.url} cannot be fetched, the server answered {status} {response.reason}: check the address."
-        )
+            raise Retry(answer, retry_after(headers.get("Retry-After", "")))
+        raise UserError(f"{self.file.url} cannot be fetched, {answer}: check the address.")
 
 
 def root_of(fault: BaseException) -> BaseException:

@@ -17,7 +17,6 @@ from pathlib import Path
 from safeecgmatch.data.descriptor import Dataset, Files
 from safeecgmatch.data.selection import MULTI_LABEL, NO_LABEL, UNREADABLE, UNSAFE, Candidate, Drop, Verdicts, is_safe
 from safeecgmatch.errors import UserError
-from safeecgmatch.leads import LEADS, SECONDS
 
 DATABASE, STATEMENTS = "ptbxl_database.csv", "scp_statements.csv"
 SEEN, UNSEEN = ("NORM", "MI", "CD"), ("STTC", "HYP")
@@ -35,8 +34,7 @@ def stored_rate(sampling_rate: int) -> int:
 
 def files(sampling_rate: int) -> Files:
     rate = stored_rate(sampling_rate)
-    tables = {DATABASE: 7_000_000, STATEMENTS: 10_000}
-    return Files(f"records{rate}", "dat", len(LEADS) * SECONDS * rate * 2, tables)
+    return Files(f"records{rate}", "dat", 12 * 10 * 2 * rate, tables={DATABASE: 7_000_000, STATEMENTS: 10_000})
 
 
 def read_csv(source: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
