@@ -22,28 +22,24 @@ from safeecgmatch.errors import UserError
 from safeecgmatch.protocols import switches
 
 
-def run(dataset: str) -> None:
-    params = load_params()
-    files = [file.file for file in locate(Request.of(dataset, params.data), manifest_of(dataset))]
-    preprocessing = find_dataset(dataset).preprocessing(switches("data", params.protocol, params.data.switches))
+def main(dataset: str = typer.Option(..., help="A section of `data` in params.yaml.")) -> None:
+    """Write data/filtered/DATASET."""
     target = Path("data/filtered") / dataset
-    report = filter_dataset(dataset, dataset_folder(dataset), target, params.data.sampling_rate, preprocessing, files)
+    try:
+        params = load_params()
+        files = [file.file for file in locate(Request.of(dataset, params.data), manifest_of(dataset))]
+        preprocessing = find_dataset(dataset).preprocessing(switches("data", params.protocol, params.data.switches))
+        rate = params.data.sampling_rate
+        report = filter_dataset(dataset, dataset_folder(dataset), target, rate, preprocessing, files)
+    except UserError as error:
+        sys.exit(str(error))
     for warning in report["warnings"]:
         print(f"warning: {warning}", file=sys.stderr)
     counts = ", ".join(f"{name} {count:,}" for name, count in sorted(report["class_counts"].items()))
     dropped = ", ".join(f"{reason} {count:,}" for reason, count in sorted(report["dropped_counts"].items()))
-    print(
-        f"{dataset}: {report['kept']:,} of {report['records']:,} records kept ({counts}); dropped: {dropped or 'none'}"
-    )
+    kept = f"{report['kept']:,} of {report['records']:,} records kept ({counts})"
+    print(f"{dataset}: {kept}; dropped: {dropped or 'none'}")
     print(f"{target}/page.png shows a few of them, {target}/report.json names every dropped record.")
-
-
-def main(dataset: str = typer.Option(..., help="A section of `data` in params.yaml.")) -> None:
-    """Write data/filtered/DATASET."""
-    try:
-        run(dataset)
-    except UserError as error:
-        sys.exit(str(error))
 
 
 if __name__ == "__main__":

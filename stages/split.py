@@ -20,25 +20,6 @@ from safeecgmatch.errors import UserError
 from safeecgmatch.protocols import switches
 
 
-def run(dataset: str, ood: int, seed: int) -> None:
-    params = load_params()
-    source = params.data.source(dataset)
-    split = make_split(
-        SignalStore.open(Path("data/filtered") / dataset),
-        ood=ood,
-        seed=seed,
-        split_seed=params.split.seed,
-        strategy=params.split.strategy,
-        labels_per_class=source.labels_per_class,
-        pool_size=source.pool_size,
-        switches=switches("data", params.protocol, params.data.switches),
-    )
-    write_split(split, Path("data/splits") / dataset / str(ood) / str(seed))
-    sizes = ", ".join(f"{name} {size:,}" for name, size in split.summary["sizes"].items())
-    repeats, straddling = split.summary["pool_duplicates"], split.summary["patients_straddling"]
-    print(f"{dataset} {ood} % seed {seed}: {sizes}; {repeats:,} repeats in the pool, {straddling:,} patients straddle")
-
-
 def main(
     dataset: str = typer.Option(..., help="A section of `data` in params.yaml."),
     ood: int = typer.Option(..., min=0, max=99, help="Percentage of unseen classes in the pool."),
@@ -46,9 +27,24 @@ def main(
 ) -> None:
     """Write data/splits/DATASET/OOD/SEED."""
     try:
-        run(dataset, ood, seed)
+        params = load_params()
+        source = params.data.source(dataset)
+        split = make_split(
+            SignalStore.open(Path("data/filtered") / dataset),
+            ood=ood,
+            seed=seed,
+            split_seed=params.split.seed,
+            strategy=params.split.strategy,
+            labels_per_class=source.labels_per_class,
+            pool_size=source.pool_size,
+            switches=switches("data", params.protocol, params.data.switches),
+        )
     except UserError as error:
         sys.exit(str(error))
+    write_split(split, Path("data/splits") / dataset / str(ood) / str(seed))
+    sizes = ", ".join(f"{name} {size:,}" for name, size in split.summary["sizes"].items())
+    repeats, straddling = split.summary["pool_duplicates"], split.summary["patients_straddling"]
+    print(f"{dataset} {ood} % seed {seed}: {sizes}; {repeats:,} repeats in the pool, {straddling:,} patients straddle")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import numpy as np
 from safeecgmatch.cells import Cell
 from safeecgmatch.config import PROPOSED, Params
 from safeecgmatch.data.filtering import filter_dataset
-from safeecgmatch.data.phantom import write_archive
+from safeecgmatch.data.phantom.archives import write_archive
 from safeecgmatch.data.splits import make_split, write_split
 from safeecgmatch.engine.cell import Inputs, build, predict
 from safeecgmatch.engine.fingerprint import resolve

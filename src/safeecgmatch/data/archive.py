@@ -63,10 +63,6 @@ def dataset_folder(dataset: str) -> Path:
     return archive_root() / dataset
 
 
-def base_url(dataset: str) -> str:
-    return os.environ.get(f"SAFEECGMATCH_{dataset.upper()}_URL") or find_dataset(dataset).url
-
-
 def obtain(request: Request, manifest: Path) -> list[ListedFile]:
     """Fetch or find, verify, link, and write the manifest last: a failure leaves none."""
     manifest.unlink(missing_ok=True)
@@ -82,11 +78,9 @@ def locate(request: Request, manifest: Path) -> list[ListedFile]:
     source, or nothing, and is moved here.
     """
     files = read_manifest(manifest)
-    if shown(request.dataset) != hash_of(files) and bring(request) != files:
-        raise UserError(
-            f"{manifest} does not list what data.{request.dataset} in params.yaml names now: "
-            f"run `dvc repro -f download@{request.dataset}`."
-        )
+    if note(note_of(request.dataset)) != hash_of(files) and bring(request) != files:
+        now = f"what data.{request.dataset} in params.yaml names now"
+        raise UserError(f"{manifest} does not list {now}: run `dvc repro -f download@{request.dataset}`.")
     return check_archive(manifest, dataset_folder(request.dataset))
 
 
@@ -108,9 +102,8 @@ def exclusive(dataset: str) -> Iterator[None]:
         root.mkdir(parents=True, exist_ok=True)
         lock = (root / f".{dataset}.lock").open("w")
     except OSError as fault:
-        raise UserError(
-            f"{root} cannot be written ({fault.strerror}): set SAFEECGMATCH_DATA to a folder of yours."
-        ) from fault
+        advice = "set SAFEECGMATCH_DATA to a folder of yours"
+        raise UserError(f"{root} cannot be written ({fault.strerror}): {advice}.") from fault
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -133,12 +126,8 @@ def require_place(request: Request) -> None:
 
 
 def note_of(dataset: str) -> Path:
+    """Holds the hash of the list of files that the link was last made for."""
     return archive_root() / f".{dataset}.shown.json"
-
-
-def shown(dataset: str) -> str | None:
-    """Hash of the list of files that the link was last made for."""
-    return read_json(note_of(dataset)) if note_of(dataset).is_file() else None
 
 
 def link(dataset: str, folder: Path, files: list[ListedFile]) -> None:
@@ -152,14 +141,14 @@ def link(dataset: str, folder: Path, files: list[ListedFile]) -> None:
 
 
 def from_phantom(request: Request) -> tuple[Path, list[ListedFile]]:
-    from safeecgmatch.data import phantom  # only here: the generator is not needed for real data
+    from safeecgmatch.data.phantom import archives  # only here: the generator is not needed for real data
 
     folder = archive_root() / f"{request.dataset}.phantom"
-    source = {
+    source: dict[str, Any] = {
         "records": request.phantom_records,
         "seed": request.phantom_seed,
         "sampling_rate": request.sampling_rate,
-        "generator": [sha256_of(file) for file in sorted(Path(phantom.__file__).parent.glob("*.py"))],
+        "generator": [sha256_of(file) for file in sorted(Path(archives.__file__).parent.glob("*.py"))],
     }
     if entries := intact(request, folder, source):
         return folder, entries
@@ -169,16 +158,12 @@ def from_phantom(request: Request) -> tuple[Path, list[ListedFile]]:
     require_space(folder, request.phantom_records * record, f"a phantom of {request.dataset}")
     with atomic_path(folder) as partial:
         partial.mkdir()
-        phantom.write_archive(
-            request.dataset, partial, request.phantom_records, request.phantom_seed, request.sampling_rate
-        )
+        archives.write_archive(request.dataset, partial, source["records"], source["seed"], source["sampling_rate"])
         write_json(partial / STAMP, {"source": source, "complete": True})
     return folder, verified(request, folder)
 
 
 def from_path(request: Request) -> tuple[Path, list[ListedFile]]:
-    if not request.path:
-        raise UserError(f"data.{request.dataset}.path is empty: name the folder or zip that holds {request.dataset}.")
     path = local_path(request)
     if path.is_dir():
         return path, verified(request, path)
@@ -192,7 +177,7 @@ def from_path(request: Request) -> tuple[Path, list[ListedFile]]:
 
 
 def from_web(request: Request) -> tuple[Path, list[ListedFile]]:
-    url = base_url(request.dataset)
+    url = os.environ.get(f"SAFEECGMATCH_{request.dataset.upper()}_URL") or find_dataset(request.dataset).url
     if url.endswith(".zip"):
         return from_web_zip(request, url)
     url = url.rstrip("/") + "/"
@@ -205,10 +190,9 @@ def from_web(request: Request) -> tuple[Path, list[ListedFile]]:
     missing = [name for name in sums if name not in present or present[name].sha256 != sums[name]]
     targets = target_inside(folder, missing)
     require_space(folder, on_disk(map(request.files.estimate, missing)), request.dataset)
-    remote = [
-        http.RemoteFile(url + quote(name), targets[name], sums[name], request.files.estimate(name)) for name in missing
-    ]
-    if remote:
+    if missing:
+        size = request.files.estimate
+        remote = [http.RemoteFile(url + quote(name), targets[name], sums[name], size(name)) for name in missing]
         http.fetch_all(remote, f"download {request.dataset}")
     return folder, [ListedFile(name, (folder / name).stat().st_size, sums[name]) for name in sorted(sums)]
 
@@ -219,8 +203,7 @@ def from_web_zip(request: Request, url: str) -> tuple[Path, list[ListedFile]]:
     folder = archive_root() / f"{request.dataset}.unzipped"
     if entries := intact(request, folder, source):
         return folder, entries
-    folder = unzip_folder(request, source)
-    archive = folder / "archive.zip"
+    archive = unzip_folder(request, source) / "archive.zip"
     for last in (False, True):
         if not archive.exists():
             part = http.part_of(archive)
@@ -244,19 +227,19 @@ def from_web_zip(request: Request, url: str) -> tuple[Path, list[ListedFile]]:
 def unzip_folder(request: Request, source: dict[str, Any]) -> Path:
     """The folder for this zip; what another zip left there goes, what this one left stays and is completed."""
     folder = archive_root() / f"{request.dataset}.unzipped"
-    if folder.exists() and (stamp_of(folder) or {}).get("source") != source:
+    if folder.exists() and (note(folder / STAMP) or {}).get("source") != source:
         shutil.rmtree(folder)
     write_json(folder / STAMP, {"source": source, "complete": False})
     return folder
 
 
-def stamp_of(folder: Path) -> dict[str, Any] | None:
-    return read_json(folder / STAMP) if (folder / STAMP).is_file() else None
+def note(file: Path) -> Any:
+    return read_json(file) if file.is_file() else None
 
 
 def intact(request: Request, folder: Path, source: dict[str, Any]) -> list[ListedFile] | None:
     """The entries of a folder that an earlier run completed from the same source; None when it must be made anew."""
-    if stamp_of(folder) != {"source": source, "complete": True}:
+    if note(folder / STAMP) != {"source": source, "complete": True}:
         return None
     try:
         return verified(request, folder)
@@ -272,9 +255,7 @@ def wanted_sums(request: Request, listing: Path, place: str) -> dict[str, str]:
 
 def require_layout(request: Request, names: Iterable[str], place: str) -> None:
     if lacking := request.files.lacking(names):
-        raise UserError(
-            f"{place} has no {lacking}: it must have the layout of the PhysioNet release of {request.dataset}."
-        )
+        raise UserError(f"{place} has no {lacking}: it must have the layout in which {request.dataset} is published.")
 
 
 def verified(request: Request, folder: Path) -> list[ListedFile]:

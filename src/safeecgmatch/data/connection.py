@@ -44,13 +44,10 @@ class Client(requests.Session):
     def get_redirect_target(self, response: requests.Response) -> str | None:
         location = super().get_redirect_target(response)
         if location is not None:
-            target = urlsplit(urljoin(response.url, location))
-            if target.scheme not in ("http", "https"):
-                raise UserError(f"{response.url} redirects to {location!r}, which is not a web address: check it.")
-            if response.url.startswith("https:") and target.scheme == "http":
-                raise UserError(
-                    f"{response.url} redirects to {location}, which is not encrypted: use an https address."
-                )
+            allowed = ("https",) if response.url.startswith("https:") else ("http", "https")
+            if urlsplit(urljoin(response.url, location)).scheme not in allowed:
+                kind = f"not a web address by {' or '.join(allowed)}"
+                raise UserError(f"{response.url} redirects to {location!r}, which is {kind}: check the address.")
         return location
 
     def size_of(self, url: str) -> int | None:

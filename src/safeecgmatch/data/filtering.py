@@ -15,17 +15,17 @@ import numpy as np
 
 from safeecgmatch.data.datasets import find_dataset
 from safeecgmatch.data.ecg_paper import draw_page
-from safeecgmatch.data.ingest import Ingested, read_all
-from safeecgmatch.data.preparation import PREPROCESSING, STANDARDISED
+from safeecgmatch.data.ingest import read_all
+from safeecgmatch.data.preparation import PREPROCESSING, STANDARDISED, Fit
 from safeecgmatch.data.rowfile import allocate, close_up, hash_along
 from safeecgmatch.data.selection import DUPLICATE, Candidate, Drop, Verdicts
-from safeecgmatch.engine.store import FORMAT, PAGE, REPORT, SIGNALS, TABLE, Entry, write_table
+from safeecgmatch.engine.store import FORMAT, PAGE, REPORT, SIGNALS, TABLE, write_table
 from safeecgmatch.errors import UserError
 from safeecgmatch.files import atomic_path, sha256_of, write_json
 from safeecgmatch.leads import SECONDS
 
 
-def judge_outcomes(candidates: Sequence[Candidate], outcomes: Sequence[Ingested]) -> tuple[list[int], list[Drop]]:
+def judge_outcomes(candidates: Sequence[Candidate], outcomes: Sequence[Fit]) -> tuple[list[int], list[Drop]]:
     """Positions to keep, and drops; of several usable records with one id the first is kept."""
     kept: list[int] = []
     dropped: list[Drop] = []
@@ -34,9 +34,8 @@ def judge_outcomes(candidates: Sequence[Candidate], outcomes: Sequence[Ingested]
         if outcome.reason:
             dropped.append(Drop(candidate.record, outcome.reason, outcome.detail))
         elif candidate.record in ids:
-            dropped.append(
-                Drop(candidate.record, DUPLICATE, f"{candidate.header} repeats a record that was read before")
-            )
+            detail = f"{candidate.header} repeats a record that was read before"
+            dropped.append(Drop(candidate.record, DUPLICATE, detail))
         else:
             ids.add(candidate.record)
             kept.append(position)
@@ -44,7 +43,7 @@ def judge_outcomes(candidates: Sequence[Candidate], outcomes: Sequence[Ingested]
 
 
 def make_report(
-    selected: Verdicts, kept: Sequence[int], outcomes: Sequence[Ingested], dropped: Sequence[Drop], form: dict[str, Any]
+    selected: Verdicts, kept: Sequence[int], outcomes: Sequence[Fit], dropped: Sequence[Drop], form: dict[str, Any]
 ) -> dict[str, Any]:
     candidates = [selected.candidates[position] for position in kept]
     by_source: dict[str, Counter[str]] = {}
@@ -69,14 +68,9 @@ def make_report(
 
 
 def filter_dataset(
-    dataset: str,
-    folder: Path,
-    target: Path,
-    sampling_rate: int,
-    preprocessing: str,
-    files: Sequence[str] | None = None,
-    workers: int | None = None,
-) -> dict[str, Any]:
+    dataset: str, folder: Path, target: Path, sampling_rate: int, preprocessing: str,
+    files: Sequence[str] | None = None, workers: int | None = None,
+) -> dict[str, Any]:  # fmt: skip
     """Write the signal store of `dataset` to the folder `target`, whole or not at all; returns its report."""
     if preprocessing not in PREPROCESSING:
         raise UserError(f"There is no preprocessing {preprocessing!r}: use one of {', '.join(PREPROCESSING)}.")
@@ -113,24 +107,15 @@ def filter_dataset(
                 checksum.result()  # nobody may read the file while its rows move
                 close_up(signals, kept, samples)
                 checksum = aside.submit(sha256_of, signals)
-            entries = [_entry(candidates[position], outcomes[position].length) for position in kept]
+            entries = [candidates[position].entry(outcomes[position].length) for position in kept]
             write_table(partial / TABLE, entries)
             write_json(partial / REPORT, report)
             rows = np.load(signals, mmap_mode="r", allow_pickle=False)
-            draw_page(
-                partial / PAGE,
-                rows,
-                entries,
-                sampling_rate,
-                dataset if preprocessing == "none" else f"{dataset}, {preprocessing} signals",
-            )
+            title = dataset if preprocessing == "none" else f"{dataset}, {preprocessing} signals"
+            draw_page(partial / PAGE, rows, entries, sampling_rate, title)
             write_json(partial / FORMAT, form | {"signals_sha256": checksum.result()})
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
         raise UserError(f"The disk that holds {target} is full: make room and run the filter stage again.") from error
     return report
-
-
-def _entry(candidate: Candidate, length: int) -> Entry:
-    return Entry(candidate.record, candidate.patient, candidate.label, candidate.source, candidate.fold, length)

@@ -14,12 +14,12 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import NamedTuple
 
+import urllib3
 from requests import Response
-from urllib3.exceptions import HTTPError
+from urllib3.exceptions import HTTPError, InvalidHeader
 
 from safeecgmatch.data.connection import Client
 from safeecgmatch.errors import UserError
@@ -72,15 +72,11 @@ class Meter:
             self._bar.total += difference
 
 
-def retry_after(header: str | None) -> float | None:
+def retry_after(header: str) -> float | None:
     """`Retry-After` in seconds: a number, or a date."""
-    if header is None:
-        return None
-    if header.strip().isdigit():
-        return float(header)
     try:
-        return max(0.0, parsedate_to_datetime(header).timestamp() - time.time())
-    except ValueError:
+        return urllib3.Retry().parse_retry_after(header)
+    except InvalidHeader:
         return None
 
 
@@ -125,10 +121,10 @@ class Download:
                 failures = 1 if self.have() > longest else failures + 1
                 longest = max(longest, self.have())
                 if failures >= TRIES:
+                    reason = "no answer in time" if isinstance(root, TimeoutError) else str(root) or repr(root)
                     raise UserError(
-                        f"{self.file.url} could not be fetched, {TRIES} tries in a row failed "
-                        f"(last: {reason_of(root)}): check the connection and run the same command again, "
-                        "it continues where it stopped."
+                        f"{self.file.url} could not be fetched, {TRIES} tries in a row failed (last: {reason}): "
+                        "check the connection and run the same command again, it continues where it stopped."
                     ) from fault
                 pause = FIRST_WAIT * 2 ** (failures - 1) * (0.5 + jitter.random() / 2)
                 if isinstance(fault, Retry) and fault.after is not None:
@@ -144,7 +140,7 @@ class Download:
             headers["If-Range"] = self.validator
         with self.client.open(self.file.url, headers) as response:
             total = self._accept(response, have)
-            if total == have and response.status_code == 416:
+            if response.status_code == 416:
                 return
             if total is not None:
                 self.meter.resize(total - self.reserved)
@@ -179,11 +175,10 @@ class Download:
         if status in (206, 416):
             self.restart()
             raise Retry("the server's answer does not fit the part that is already here")
+        answer = f"the server answered {status} {response.reason}"
         if status in TEMPORARY:
-            raise Retry(f"the server answered {status} {response.reason}", retry_after(headers.get("Retry-After")))
-        raise UserError(
-            f"{self.file.url} cannot be fetched, the server answered {status} {response.reason}: check the address."
-        )
+            raise Retry(answer, retry_after(headers.get("Retry-After", "")))
+        raise UserError(f"{self.file.url} cannot be fetched, {answer}: check the address.")
 
 
 def root_of(fault: BaseException) -> BaseException:
@@ -191,12 +186,6 @@ def root_of(fault: BaseException) -> BaseException:
     while inner := fault.__cause__ or fault.__context__:
         fault = inner
     return fault
-
-
-def reason_of(fault: BaseException) -> str:
-    if isinstance(fault, TimeoutError):
-        return "no answer in time"
-    return str(fault) or type(fault).__name__
 
 
 def fetch(client: Client, file: RemoteFile, meter: Meter, stop: threading.Event) -> None:

@@ -17,7 +17,7 @@ from queue import SimpleQueue
 
 import numpy as np
 
-from safeecgmatch.data.preparation import Rejected, prepare
+from safeecgmatch.data.preparation import Fit, Rejected, prepare
 from safeecgmatch.data.readers import Unreadable, read_record
 from safeecgmatch.data.rowfile import npy_header, row_bytes
 from safeecgmatch.data.selection import UNREADABLE, Candidate
@@ -41,28 +41,17 @@ class Block:
     preprocessing: str
 
 
-@dataclass(frozen=True)
-class Ingested:
-    """What became of one candidate; `reason` is empty for a row that was written."""
-
-    length: int = 0
-    clipped: int = 0
-    reason: str = ""
-    detail: str = ""
-
-
-def _read_one(block: Block, header: str, row: np.ndarray) -> Ingested:
+def _read_one(block: Block, header: str, row: np.ndarray) -> Fit:
     row.fill(0)
     try:
-        fit = prepare(read_record(block.folder / header), block.sampling_rate, block.preprocessing, row)
+        return prepare(read_record(block.folder / header), block.sampling_rate, block.preprocessing, row)
     except Unreadable as error:
-        return Ingested(reason=UNREADABLE, detail=str(error))
+        return Fit(reason=UNREADABLE, detail=str(error))
     except Rejected as error:
-        return Ingested(reason=error.reason, detail=error.detail)
-    return Ingested(fit.length, fit.clipped)
+        return Fit(reason=error.reason, detail=error.detail)
 
 
-def ingest(block: Block) -> list[Ingested]:
+def ingest(block: Block) -> list[Fit]:
     """Read one block of records and write its rows; runs in a worker."""
     # One row, used again and again: it stays in the processor's cache from reading to writing.
     row = np.empty((len(LEADS), SECONDS * block.sampling_rate), dtype=np.int16)
@@ -79,7 +68,7 @@ def ingest(block: Block) -> list[Ingested]:
     return outcomes
 
 
-def _run(blocks: Sequence[Block], workers: int) -> Iterator[list[Ingested]]:
+def _run(blocks: Sequence[Block], workers: int) -> Iterator[list[Fit]]:
     if workers == 1:
         yield from map(ingest, blocks)
         return
@@ -88,9 +77,7 @@ def _run(blocks: Sequence[Block], workers: int) -> Iterator[list[Ingested]]:
         try:
             yield from pool.map(ingest, blocks)
         except BrokenProcessPool as error:
-            raise UserError(
-                "A reading process was killed, perhaps for want of memory: free some and run again."
-            ) from error
+            raise UserError("A reading process was killed, perhaps for want of memory: free some.") from error
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
@@ -99,7 +86,7 @@ def _run(blocks: Sequence[Block], workers: int) -> Iterator[list[Ingested]]:
 def read_all(
     folder: Path, candidates: Sequence[Candidate], signals: Path, sampling_rate: int, preprocessing: str,
     workers: int | None, label: str, final: SimpleQueue[int],
-) -> list[Ingested]:  # fmt: skip
+) -> list[Fit]:  # fmt: skip
     """Write the row of every candidate, zeros for the unusable ones; one outcome each.
 
     How much of the file is final is told to `final` as it grows, and its end by 0: after the first unusable record,
@@ -115,7 +102,7 @@ def read_all(
               preprocessing)
         for first in range(0, len(headers), RECORDS_PER_BLOCK)
     ]  # fmt: skip
-    outcomes: list[Ingested] = []
+    outcomes: list[Fit] = []
     whole = True
     try:
         with Progress(len(candidates), label, "records") as bar:

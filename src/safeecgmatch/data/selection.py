@@ -6,6 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from safeecgmatch.engine.store import Entry
+
 MULTI_LABEL = "multi-label"
 NO_LABEL = "no label"
 UNREADABLE = "unreadable"
@@ -30,6 +32,9 @@ class Candidate:
     source: str
     patient: str = ""
     fold: str = ""
+
+    def entry(self, length: int) -> Entry:
+        return Entry(self.record, self.patient, self.label, self.source, self.fold, length)
 
 
 @dataclass(frozen=True)

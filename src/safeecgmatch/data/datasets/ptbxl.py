@@ -17,7 +17,6 @@ from pathlib import Path
 from safeecgmatch.data.descriptor import Dataset, Files
 from safeecgmatch.data.selection import MULTI_LABEL, NO_LABEL, UNREADABLE, UNSAFE, Candidate, Drop, Verdicts, is_safe
 from safeecgmatch.errors import UserError
-from safeecgmatch.leads import LEADS, SECONDS
 
 DATABASE, STATEMENTS = "ptbxl_database.csv", "scp_statements.csv"
 SEEN, UNSEEN = ("NORM", "MI", "CD"), ("STTC", "HYP")
@@ -35,8 +34,7 @@ def stored_rate(sampling_rate: int) -> int:
 
 def files(sampling_rate: int) -> Files:
     rate = stored_rate(sampling_rate)
-    tables = {DATABASE: 7_000_000, STATEMENTS: 10_000}
-    return Files(f"records{rate}", "dat", len(LEADS) * SECONDS * rate * 2, tables)
+    return Files(f"records{rate}", "dat", 12 * 10 * 2 * rate, tables={DATABASE: 7_000_000, STATEMENTS: 10_000})
 
 
 def read_csv(source: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
@@ -77,8 +75,14 @@ def parse_codes(text: str) -> tuple[str, ...] | None:
     return tuple(str(code) for code in codes) if isinstance(codes, dict) else None
 
 
+def _number(row: Mapping[str, str]) -> int:
+    return int(row["ecg_id"]) if row["ecg_id"].isascii() and row["ecg_id"].isdecimal() else -1
+
+
 def _judge(row: Mapping[str, str], classes: Mapping[str, str], column: str) -> Candidate | Drop:
     record = row["ecg_id"]
+    if _number(row) < 0:
+        return Drop(record, UNREADABLE, "its ecg_id is not a number")
     codes = parse_codes(row["scp_codes"])
     if codes is None:
         return Drop(record, NO_LABEL, "its scp_codes are not a dictionary of codes")
@@ -107,22 +111,9 @@ def select(folder: Path, sampling_rate: int, files: Sequence[str]) -> Verdicts:
     column = FILENAMES[stored_rate(sampling_rate)]
     classes = superclass_of_code(folder / STATEMENTS)
     rows = read_csv(folder / DATABASE, ("ecg_id", "patient_id", "scp_codes", column))
-    numbered = [row for row in rows if row["ecg_id"].isascii() and row["ecg_id"].isdecimal()]
-    nameless = [
-        Drop(row["ecg_id"], UNREADABLE, "its ecg_id is not a number")
-        for row in rows
-        if not (row["ecg_id"].isascii() and row["ecg_id"].isdecimal())
-    ]
-    judged = [_judge(row, classes, column) for row in sorted(numbered, key=lambda row: int(row["ecg_id"]))]
-    verdicts = Verdicts.of([*nameless, *judged])
+    verdicts = Verdicts.of([_judge(row, classes, column) for row in sorted(rows, key=_number)])
     counts = Counter(candidate.label for candidate in verdicts.candidates)
     return replace(verdicts, warnings=check_counts(len(rows), counts))
 
 
-DATASET = Dataset(
-    url="https://physionet.org/files/ptb-xl/1.0.3/",
-    files=files,
-    select=select,
-    seen=SEEN,
-    unseen=UNSEEN,
-)
+DATASET = Dataset(url="https://physionet.org/files/ptb-xl/1.0.3/", files=files, select=select, seen=SEEN, unseen=UNSEEN)
