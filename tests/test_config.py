@@ -103,6 +103,9 @@ def set_key(content, key, value) -> dict:
         ("train.amp", "fp16", ["train.amp", "'off' or 'bf16'"]),
         ("protocol", "papers", ["protocol", "'paper' or 'release'", "'papers'"]),
         ("data.ptbxl.source", "path", ["data.ptbxl", "path must name a folder or zip"]),
+        ("data.ptbxl.pool", 5, ["unknown key 'data.ptbxl.pool'", "pool_size"]),
+        ("data.ptbx", 5, ["data.ptbx", "unknown dataset; allowed are cinc21, ptbxl"]),
+        ("grid.datasets", ["mimic"], ["grid.datasets.0", "unknown dataset", "'mimic'"]),
         ("profile", "../x", ["profile", "pattern"]),
     ],
 )
@@ -130,6 +133,12 @@ def test_a_misspelt_key_is_unknown_rather_than_missing(content, tmp_path):
 def test_a_method_of_the_grid_needs_its_section(content, tmp_path):
     del content["methods"]["fixmatch"]
     with pytest.raises(UserError, match=r"methods.fixmatch is missing"):
+        load(content, tmp_path)
+
+
+def test_a_dataset_of_the_grid_needs_its_section(content, tmp_path):
+    del content["data"]["cinc21"]
+    with pytest.raises(UserError, match=r"data.cinc21 is missing"):
         load(content, tmp_path)
 
 

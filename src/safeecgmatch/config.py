@@ -8,14 +8,21 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from safeecgmatch.data.classes import DATASETS
+from safeecgmatch.data.datasets import known_datasets
 from safeecgmatch.errors import UserError
 from safeecgmatch.protocols import known_methods, read_yaml
 
 PARAMS_FILE = Path("params.yaml")
 PROPOSED = "safeecgmatch"  # the paper's own method; its cells have their own stages
 
-Dataset = Literal["ptbxl", "cinc21"]
+
+def must_be_known(dataset: str) -> str:
+    if dataset not in known_datasets():
+        raise ValueError(f"unknown dataset; allowed are {', '.join(known_datasets())}")
+    return dataset
+
+
+Dataset = Annotated[str, AfterValidator(must_be_known)]
 Protocol = Literal["paper", "release"]
 OodLevel = Annotated[int, Field(ge=0, lt=100)]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
@@ -104,14 +111,19 @@ class Phantom(Strict):
 
 
 class Data(Strict):
+    """Besides these keys one section for each dataset, under its name."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[Dataset, Source] = Field(init=False)
+
     sampling_rate: Annotated[int, Field(ge=50, le=1000)]
-    ptbxl: Source
-    cinc21: Source
     phantom: Phantom
     switches: dict[str, Any]
 
     def source(self, dataset: str) -> Source:
-        return getattr(self, dataset)
+        if dataset not in self.__pydantic_extra__:
+            raise UserError(f"params.yaml: data.{dataset} is missing; every dataset needs its section.")
+        return self.__pydantic_extra__[dataset]
 
 
 class Split(Strict):
@@ -163,7 +175,9 @@ class Params(Strict):
     methods: dict[str, dict[str, Any]]
 
     @model_validator(mode="after")
-    def every_method_is_known(self) -> Params:
+    def the_grid_goes_with_its_sections(self) -> Params:
+        for dataset in [*self.grid.datasets, *self.ablation.datasets, *self.sensitivity.datasets]:
+            self.data.source(dataset)
         for name in [*self.grid.methods, *self.methods]:
             if name not in known_methods():
                 raise ValueError(f"unknown method '{name}'; allowed are {', '.join(known_methods())}")
@@ -202,12 +216,10 @@ def describe(model: type[Strict], error: ValidationError) -> str:
 
 def _keys_at(model: type[BaseModel], place: tuple[int | str, ...]) -> list[str]:
     for part in place:
-        model = model.model_fields[str(part)].annotation  # type: ignore[assignment]
+        field = model.model_fields.get(str(part))
+        model = field.annotation if field else Source  # type: ignore[assignment]
     return list(model.model_fields)
 
 
 def load_params(path: Path = PARAMS_FILE) -> Params:
     return validate(Params, read_yaml(path), str(path))
-
-
-assert set(DATASETS) == {"ptbxl", "cinc21"}, "the Dataset type above must list every dataset"
