@@ -65,7 +65,7 @@ HARMLESS = [
     ("reporting/tables.py", "", "\n\ndef empty_table() -> list[str]:\n    return []\n"),
     ("launching/local.py", "SECONDS_BETWEEN_TICKS = 0.2", "SECONDS_BETWEEN_TICKS = 0.3"),
     ("launching/cell.py", "PROGRESS = 2.0", "PROGRESS = 3.0"),
-    ("tracking/uploader.py", "LOOKS = 0.5", "LOOKS = 0.6"),
+    ("tracking/uploader.py", "LOOKS = 2.0", "LOOKS = 3.0"),
     ("progress.py", "SECONDS_BETWEEN_LINES = 15.0", "SECONDS_BETWEEN_LINES = 5.0"),
     ("cli.py", "Everything that was asked for", "All that was asked for"),
 ]

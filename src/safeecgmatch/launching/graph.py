@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -23,7 +23,7 @@ from safeecgmatch.launching.board import board
 from safeecgmatch.launching.cluster import Cluster
 from safeecgmatch.launching.estimate import Speeds, seconds_of, trained_before
 from safeecgmatch.launching.jobs import Failure, Job, Means, last_lines
-from safeecgmatch.launching.ledger import reproduce, stages_to_run
+from safeecgmatch.launching.ledger import reproduce, stale_stages
 from safeecgmatch.launching.registry import launcher
 from safeecgmatch.launching.scratch import Scratch, scratch_root
 from safeecgmatch.progress import duration
@@ -114,17 +114,17 @@ def run(plan: Plan, params: Params, how: How) -> list[Failure]:
     gpus = choose_gpus(params, how) if how.on == "local" else ()
     with alone():
         reproduce(*plan.before)
-        stale = stages_to_run(cell.stage for cell in plan.cells)
-        jobs = [make_job(params, cell) for cell in plan.cells if cell.stage in stale]
+        stale = stale_stages(cell.stage for cell in plan.cells)
+        jobs = [make_job(params, cell) for cell in plan.cells if stale.get(cell.stage) is False]
         done = [job for job in jobs if Scratch(job.folder).finished.is_dir() and not Scratch(job.folder).problem()]
         todo = [job for job in jobs if job not in done]
         waits = f" and {len(done)} trained that wait for DVC" if done else ""
         print(f"{len(plan.cells)} training cells, {len(todo)} of them to be trained{waits}.", flush=True)
         if how.dry_run:
-            print(describe_submission(todo, params, how))
+            print(describe_submission(todo, params, how, gpus))
             return []
         failures = train(todo, done, params, how, gpus) if jobs else []
-        adopt(plan, [job for job in jobs if job not in [failure.job for failure in failures]], failures)
+        adopt(plan, stale, failures)
     return failures
 
 
@@ -158,25 +158,26 @@ def is_logged(job: Job) -> bool:
     return answer.exists() and read_json(answer)["logged"]
 
 
-def adopt(plan: Plan, good: Sequence[Job], failures: Sequence[Failure]) -> None:
-    """DVC runs the stages, which take the finished results over."""
+def adopt(plan: Plan, stale: Iterable[str], failures: Sequence[Failure]) -> None:
+    """DVC runs the stages, which take the finished results over; with failures, only those of the good cells."""
     if plan.everything and not failures:
         reproduce()
     else:
-        stages = [job.cell.stage for job in good] + ([] if failures else plan.after)
+        failed = {failure.job.cell.stage for failure in failures}
+        stages = [cell.stage for cell in plan.cells if cell.stage in stale and cell.stage not in failed]
+        stages += [] if failures else plan.after
         if stages:
             reproduce("--single-item", *stages)
 
 
 def cells_at_once(params: Params, how: How, gpus: Sequence[str]) -> int:
+    """0: as many as the cluster starts."""
     asked = how.jobs or how.cluster.cells_at_once
     if how.on != "local":
         return asked
-    return min(asked or len(gpus), len(gpus)) if gpus else asked or default_jobs(params)
-
-
-def default_jobs(params: Params) -> int:
-    return max(1, (os.cpu_count() or 1) // params.train.threads)
+    if gpus:
+        return min(asked or len(gpus), len(gpus))
+    return asked or max(1, (os.cpu_count() or 1) // params.train.threads)
 
 
 def choose_gpus(params: Params, how: How) -> tuple[str, ...]:
@@ -201,9 +202,9 @@ def gpu_count() -> int:
     return int(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
 
 
-def describe_submission(todo: Sequence[Job], params: Params, how: How) -> str:
+def describe_submission(todo: Sequence[Job], params: Params, how: How, gpus: tuple[str, ...]) -> str:
     """What would be submitted, in its order, with the time that it will take as far as trained cells tell."""
-    at_once = how.jobs or how.cluster.cells_at_once or (default_jobs(params) if how.on == "local" else 0)
+    at_once = cells_at_once(params, how, gpus)
     seconds = seconds_of((job.cell for job in todo), params.train.iterations, trained_before(Path(), params.profile))
     head = f"On {how.on}, {at_once or 'as many as the cluster starts'} at a time:"
     lines = [head, *(f"  {job.cell.stage:48} {job.name}" for job in todo)]
