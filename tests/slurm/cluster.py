@@ -147,7 +147,11 @@ class Cluster:
         (self.folder / "database.sql").write_text(DATABASE)
         self._run("mariadb-install-db", "--no-defaults", "--user=mysql", f"--datadir={data}", "--skip-test-db")
         options = [f"--datadir={data}", f"--socket={data}/socket", f"--pid-file={data}/pid", "--user=mysql"]
-        options += [f"--port={self.mariadb_port}", "--bind-address=127.0.0.1", f"--init-file={self.folder}/database.sql"]
+        options += [
+            f"--port={self.mariadb_port}",
+            "--bind-address=127.0.0.1",
+            f"--init-file={self.folder}/database.sql",
+        ]
         self._background("mariadbd", "mariadbd", "--no-defaults", *options)
         self._wait(lambda: answers(self.mariadb_port), "mariadbd")
 

@@ -53,7 +53,7 @@ class Task:
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 self.arguments,
-                env=os.environ | self.environment,
+                env=os.environ | self.environment | {"SAFEECGMATCH_PARENT": str(os.getpid())},
                 cwd=self.folder,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -237,7 +237,9 @@ def ask(question: list[str]) -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run(question, capture_output=True, text=True, check=False, timeout=SECONDS_FOR_AN_ANSWER)
     except subprocess.TimeoutExpired:
-        return subprocess.CompletedProcess(question, 1, "", f"no answer to {question[0]} in {SECONDS_FOR_AN_ANSWER:.0f} s")
+        return subprocess.CompletedProcess(
+            question, 1, "", f"{question[0]} said nothing in {SECONDS_FOR_AN_ANSWER:.0f} s"
+        )
 
 
 def one_line(text: str) -> str:
