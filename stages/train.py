@@ -1,4 +1,4 @@
-"""Stage `train`: one cell, one MLflow run. Takes over a finished result from scratch/, else trains; after a kill it goes on.
+"""Stage `train`: one cell, one MLflow run. Takes a finished result over from scratch/, else trains or goes on.
 
 Example: python stages/train.py ptbxl/fixmatch/30/1
 """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import sys
@@ -87,24 +86,34 @@ def run(
     targets: list[str] | None = typer.Argument(
         None, metavar="TARGET", help="Stages, cells or patterns of them; without any, the whole study."
     ),
-    jobs: int = typer.Option(0, "--jobs", "-j", min=0, help="Cells at a time; 0 takes the cores / train.threads."),
+    on: str = typer.Option("local", "--on", help="Where to train: local, slurm or dask."),
+    jobs: int = typer.Option(0, "--jobs", "-j", min=0, help="Cells at a time; 0 takes all cores or GPUs."),
+    gpus: str = typer.Option("", "--gpus", help="GPUs for --on local, such as 0,1,3; without it, all of them."),
+    dry_run: bool = typer.Option(False, "--dry-run", help="Only say what would be trained, and for how long."),
 ) -> None:
-    """Run the study like `dvc repro`, but with several training cells at a time.
+    """Run the study like `dvc repro`, but with several training cells at a time, here or on a cluster.
 
-    Stages that cells share come first, then every cell that is out of date, then evaluate and tables. A cell that
-    fails does not stop the others; it is reported at the end with the last lines of its log (scratch/logs), evaluate
-    and tables are then left out, and the exit status is 1. Ctrl-C lets the running cells write a checkpoint, from
-    which the same command goes on later.
+    Stages that cells share come first. Then every cell that is out of date is trained into scratch/, the first seed of
+    everything before the second, and one `dvc repro` takes the finished cells over and runs evaluate and tables. A cell
+    that fails does not stop the others; it is reported at the end with the last lines of its log (scratch/logs), the
+    good cells are taken over, evaluate and tables are left out, and the exit status is 1. Ctrl-C lets cells on this
+    machine write a checkpoint, from which the same command goes on later; jobs on a cluster go on without it. What a
+    cluster is asked for stands in cluster.yaml.
 
     \b
     Examples:
       safeecgmatch run --jobs 2
+      safeecgmatch run --gpus 0,1,3                         One cell on each of three GPUs.
+      safeecgmatch run --on slurm --dry-run                 What would be submitted, with hours.
       safeecgmatch run --jobs 4 train_safeecgmatch          All cells of one stage.
       safeecgmatch run 'train@ptbxl-fixmatch-*'             All cells that a pattern matches.
       safeecgmatch run ptbxl/fixmatch/30/1                  One cell, by its folder below runs/.
     """
     from safeecgmatch.config import load_params
     from safeecgmatch.launching import graph
+    from safeecgmatch.launching.cluster import load_cluster
+    from safeecgmatch.launching.jobs import Detached
+    from safeecgmatch.launching.registry import launcher
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
@@ -112,23 +121,29 @@ def run(
     signal.signal(signal.SIGTERM, stop)
     params = load_params()
     plan = graph.make_plan(params, targets or [])
-    at_once = jobs or max(1, (os.cpu_count() or 1) // params.train.threads)
+    how = graph.How(on, jobs, tuple(filter(None, gpus.split(","))), load_cluster(), dry_run)
+    launcher(on)  # a wrong name or a missing extra is told before anything runs
     try:
-        failed = graph.run(plan, at_once)
+        failed = graph.run(plan, params, how)
+    except Detached as going_on:
+        print(going_on, file=sys.stderr)
+        raise typer.Exit(130) from None
     except KeyboardInterrupt:
         print("Stopped; cells that were running go on from their checkpoints next time.", file=sys.stderr)
         raise typer.Exit(130) from None
     if failed:
         print(graph.describe_failures(failed, plan), file=sys.stderr)
         raise typer.Exit(1)
-    print("Everything that was asked for is up to date.")
+    if not dry_run:
+        print("Everything that was asked for is up to date.")
 
 
 @app.command(short_help="List the training cells and their state.")
 def cells() -> None:
-    """List the training cells that params.yaml asks for, with their state: done, checkpointed or missing.
+    """List the training cells that params.yaml asks for, with their state: done, trained, checkpointed or missing.
 
-    This looks for files only; `dvc status` says whether a cell that is done is also up to date.
+    A trained cell waits in scratch/ for `dvc repro` to take it over. This looks for files only; `dvc status` says
+    whether a cell that is done is also up to date.
 
     \b
     Examples:
@@ -137,15 +152,15 @@ def cells() -> None:
     """
     from safeecgmatch.cells import cells
     from safeecgmatch.config import load_params
-    from safeecgmatch.files import project_root
+    from safeecgmatch.launching.scratch import scratch_root
 
-    scratch = project_root() / "scratch"
     asked = cells(load_params())
     width = max(len(cell.path) for cell in asked) + 2
     for cell in asked:
         done = Path("runs", cell.path).is_dir() and Path("tracking", cell.path, "run.json").is_file()
-        begun = (scratch / cell.path).is_dir() and any((scratch / cell.path).iterdir())
-        state = "done" if done else "checkpointed" if begun else "missing"
+        begun = {file.name for file in (scratch_root() / cell.path).glob("*/*")}
+        waiting = "trained" if "finished" in begun else "checkpointed" if "checkpoint.pt" in begun else "missing"
+        state = "done" if done else waiting
         print(f"{state:13} {cell.path:{width}}{cell.stage}")
 
 
@@ -180,7 +195,7 @@ def protocol(method: str | None = typer.Argument(None, help="A method, or 'data'
 
 
 @mlflow_app.command(short_help="Start the MLflow UI on the right store.")
-def ui(port: int = typer.Option(5000, "--port", "-p", help="The port on 127.0.0.1.")) -> None:
+def ui(port: int = typer.Option(5000, "--port", "-p", min=1, max=65535, help="The port on 127.0.0.1.")) -> None:
     """Start the MLflow UI on this project's store, for this machine alone (127.0.0.1), and print where to look.
 
     Besides its address it prints two comparisons: all methods on one setting, and SafeECGMatch over its lambda_sum,
@@ -209,8 +224,8 @@ def ui(port: int = typer.Option(5000, "--port", "-p", help="The port on 127.0.0.
             process.wait()
 
 
-@mlflow_app.command(short_help="Upload what MLflow lacks.")
-def backfill() -> None:
+@mlflow_app.command("backfill", short_help="Upload what MLflow lacks.")
+def backfill_() -> None:
     """Upload to MLflow whatever it lacks of the finished cells below runs/ and tracking/.
 
     Nothing is uploaded twice, however often this is run. It completes runs that an unreachable server did not take,
@@ -222,9 +237,9 @@ def backfill() -> None:
       safeecgmatch mlflow backfill
       MLFLOW_TRACKING_URI=http://127.0.0.1:5000 safeecgmatch mlflow backfill
     """
-    from safeecgmatch.tracking import replay
+    from safeecgmatch.tracking.uploader import backfill
 
-    uploaded, complete = replay.backfill(Path())
+    uploaded, complete = backfill(Path())
     print(f"{uploaded} runs uploaded, {complete} were complete already.")
 
 

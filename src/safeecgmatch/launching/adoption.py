@@ -21,7 +21,7 @@ LONGEST_LIST = 3
 
 
 def adopt(path: str, config: Mapping[str, Any], root: Path = Path()) -> tuple[bool, str]:
-    """Whether the finished result of this very config was taken over to `root`, and a sentence about it ("" for none)."""
+    """Whether a finished result of this very config was taken over to `root`, and a sentence about it (or none)."""
     scratch = Scratch.of(path, config["fingerprint"])
     if not scratch.finished.is_dir():
         return False, refusal(scratch, config)

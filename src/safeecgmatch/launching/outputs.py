@@ -50,18 +50,25 @@ def history_csv(history: list[Row]) -> str:
 
 
 def write_outputs(
-    folder: Path, training: Training, sets: dict[str, SignalSet], config: dict[str, Any], inputs: Inputs
-) -> dict[str, np.ndarray]:
-    """All files of runs/<cell>, at once or not at all; returns the predictions."""
-    summary = summarise(training, inputs)
+    folder: Path,
+    training: Training,
+    sets: dict[str, SignalSet],
+    config: dict[str, Any],
+    inputs: Inputs,
+    diverged: str = "",
+) -> dict[str, np.ndarray] | None:
+    """All files of runs/<cell>, at once or not at all; returns the predictions, which a diverged cell has none of."""
+    summary = summarise(training, inputs) | ({"diverged": diverged} if diverged else {})
     weights = training.chosen().weights
-    training.method.load_state_dict(weights)
-    predictions = predict(training.method, sets, inputs.store.records)
     with atomic_path(folder) as partial:
         partial.mkdir()
-        write_predictions(partial / "predictions.npz", predictions)
         write_text(partial / "history.csv", history_csv(training.history))
         write_text(partial / "config.yaml", yaml.safe_dump(config, sort_keys=True))
         write_json(partial / "summary.json", summary)
+        if diverged:
+            return None
+        training.method.load_state_dict(weights)
+        predictions = predict(training.method, sets, inputs.store.records)
+        write_predictions(partial / "predictions.npz", predictions)
         save_file({name: value.cpu().contiguous() for name, value in weights.items()}, partial / "model.safetensors")
     return predictions

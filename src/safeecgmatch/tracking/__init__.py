@@ -3,3 +3,11 @@
 `uploader.py` follows a cell's files into MLflow, in a process of its own while the cell trains, or afterwards. This
 package is the only one that imports mlflow (in `store.py`).
 """
+
+from __future__ import annotations
+
+import os
+
+from safeecgmatch.tracking.address import QUIET
+
+os.environ.update(QUIET)  # before anything imports mlflow

@@ -25,9 +25,7 @@ def draw_reliability(predictions_file: Path, title: str, target: Path) -> None:
     FigureCanvasAgg(figure)
     axes = figure.subplots()
     axes.bar(left, np.nan_to_num(accuracy), width=1 / BINS, align="edge", edgecolor="white", label="accuracy")
-    axes.bar(
-        left, count / max(count.sum(), 1), width=0.4 / BINS, align="edge", color="0.6", label="share of records"
-    )
+    axes.bar(left, count / max(count.sum(), 1), width=0.4 / BINS, align="edge", color="0.6", label="share of records")
     axes.plot([0, 1], [0, 1], "k--", linewidth=1, label="perfectly calibrated")
     axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="confidence", ylabel="accuracy")
     axes.set_title(f"{title}, branch {branch}\nECE {ece(probabilities, labels):.4f}, {len(labels)} test records")

@@ -1,0 +1,45 @@
+"""What DVC says about stages, and what it is asked to do."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from safeecgmatch.errors import UserError
+
+DVC = (sys.executable, "-m", "dvc", "--wait-for-lock")  # without it a second DVC process gives up at once
+
+
+def environment() -> dict[str, str]:
+    """Stages say `python`; that must be the one that runs this, also where its environment is not activated."""
+    return {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"}
+
+
+def reproduce(*arguments: str) -> None:
+    done = subprocess.run([*DVC, "repro", *arguments], env=environment(), check=False)
+    if done.returncode != 0:
+        named = " ".join(["repro", *arguments[:3], *(["..."] if len(arguments) > 3 else [])])
+        raise UserError(f"`dvc {named}` failed; its messages are above.")
+
+
+def stages_to_run(stages: Iterable[str]) -> set[str]:
+    """Those of `stages` that are out of date and that DVC's cache of former runs cannot restore."""
+    from dvc.exceptions import DvcException
+    from dvc.repo import Repo
+    from dvc.stage.cache import RunCacheNotFoundError
+
+    to_run = set()
+    try:
+        with Repo() as repo, repo.lock:
+            for name in set(repo.status()).intersection(stages):
+                [stage] = repo.stage.collect(name)
+                try:
+                    repo.stage_cache.restore(stage)
+                except RunCacheNotFoundError:
+                    to_run.add(name)
+    except DvcException as error:
+        raise UserError(f"DVC does not tell what is out of date: {' '.join(str(error).split())}") from None
+    return to_run
