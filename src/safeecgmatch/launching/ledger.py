@@ -28,12 +28,12 @@ def reproduce(*arguments: str) -> None:
 def stages_to_run(stages: Iterable[str]) -> set[str]:
     """Those of `stages` that are out of date and that DVC's cache of former runs cannot restore."""
     from dvc.exceptions import DvcException
-    from dvc.repo import Repo
+    from dvc.repo import Repo, lock_repo
     from dvc.stage.cache import RunCacheNotFoundError
 
     to_run = set()
     try:
-        with Repo() as repo, repo.lock:
+        with Repo() as repo, lock_repo(repo):
             for name in set(repo.status()).intersection(stages):
                 [stage] = repo.stage.collect(name)
                 try:

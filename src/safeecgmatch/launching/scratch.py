@@ -6,6 +6,7 @@
     history.csv    grows with every evaluation
     progress.json  how far it is, for the board
     mlflow.json    the run's id, and whether MLflow has everything
+    lock           held, and signed with its process id, by the process that trains
     finished/      appears by one rename: run/ (all files of runs/<cell>), run.json, finished.json (a hash of each file)
 
 The folder's name is the cell's fingerprint, so experiments that train the same cell side by side do not meet.
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import sys
 import uuid
 from collections.abc import Iterator
@@ -49,12 +51,15 @@ class Scratch:
     def lock(self) -> Iterator[None]:
         """One process at a time; the operating system frees it when its holder dies."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / "lock").open("w") as stream:
+        with (self.folder / "lock").open("a+") as stream:
             try:
                 fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 print(f"{self.folder}: another process trains this cell; waiting for it.", file=sys.stderr, flush=True)
                 fcntl.flock(stream, fcntl.LOCK_EX)
+            stream.truncate(0)
+            stream.write(f"{os.getpid()}\n")
+            stream.flush()
             yield
 
     @contextmanager
