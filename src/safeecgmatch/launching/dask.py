@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from safeecgmatch.cells import Cell
 from safeecgmatch.errors import UserError
 from safeecgmatch.files import atomic_path, hash_of, read_yaml, sha256_of, write_json, write_text
-from safeecgmatch.launching.cluster import Dask, load_cluster
+from safeecgmatch.launching.cluster import Cluster, Dask, load_cluster
 from safeecgmatch.launching.jobs import Detached, Failure, Job, Means, Report, command
 from safeecgmatch.launching.registry import need
 from safeecgmatch.launching.scratch import Scratch
@@ -37,13 +37,18 @@ BYTES_AT_ONCE = 16 * 2**20
 PASSED_ON = ("MLFLOW_TRACKING_URI",)  # of home's environment
 
 
-def launch(jobs: Sequence[Job], report: Report, means: Means) -> list[Failure]:
+def check(cluster: Cluster) -> None:
+    """One sentence where no scheduler can be reached."""
     need("distributed", "dask")
+    connect(cluster.dask).close()
+
+
+def launch(jobs: Sequence[Job], report: Report, means: Means) -> list[Failure]:
     with connect(means.cluster.dask) as client, Home(client, jobs, report, means) as home:
         try:
             return home.follow()
         except KeyboardInterrupt:
-            raise Detached(farewell(client)) from None
+            raise Detached(farewell(means.cluster.dask)) from None
 
 
 def connect(settings: Dask) -> Client:
@@ -104,7 +109,7 @@ class Home:
                 if future.done():
                     failure = self.take_in(job, future)
                     failures += [failure] if failure else []
-                    self.running.pop(future.key, None)
+                    self.running.pop(key_of(job), None)
                     del futures[job]
                     self.report.finished(job, failure)
             if self.client.status == "closed":
@@ -200,8 +205,7 @@ class Home:
         """The finished folder, put where the cell would have been trained here; or why there is none."""
         answer: Answer | None = future.result() if future.status == "finished" else None
         error = future.exception() if future.status == "error" else None
-        if future.key in self.client.list_datasets():
-            self.client.unpublish_dataset(future.key)
+        self.client.unpublish_dataset(key_of(job))
         if answer is None:
             return Failure(job, " ".join(str(error or f"the task was {future.status} on the scheduler").split()))
         write_text(job.log, answer["log"])
@@ -273,22 +277,23 @@ def dvc_hash(path: str) -> str:
     return next((str(output["md5"]) for output in outputs if output["path"] == path), "")
 
 
-def farewell(client: Client) -> str:
+def farewell(settings: Dask) -> str:
     return (
-        f"The cells go on at {client.scheduler.address}. Start the same command again to look at them and to take in "
+        f"The cells go on at {settings.scheduler}. Start the same command again to look at them and to take in "
         f"what is done; `{Path(sys.executable).name} -m safeecgmatch.launching.dask` cancels them."
     )
 
 
 def cancel() -> None:
     """Withdraw all our tasks from the scheduler of cluster.yaml; workers stop them within seconds."""
-    with connect(load_cluster().dask) as client:
+    settings = load_cluster().dask
+    with connect(settings) as client:
         names = [name for name in client.list_datasets() if str(name).startswith(PREFIX)]
         futures = [client.get_dataset(name) for name in names]
         for name in names:
             client.unpublish_dataset(name)
         client.cancel(futures, force=True)
-        print(f"{len(names)} cells withdrawn from {client.scheduler.address}.")
+        print(f"{len(names)} cells withdrawn from {settings.scheduler}.")
 
 
 if __name__ == "__main__":

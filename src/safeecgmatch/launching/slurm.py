@@ -25,7 +25,7 @@ from typing import Any
 
 from safeecgmatch.errors import UserError
 from safeecgmatch.files import read_json, write_json
-from safeecgmatch.launching.cluster import Slurm
+from safeecgmatch.launching.cluster import Cluster
 from safeecgmatch.launching.jobs import Detached, Failure, Job, Means, Report, command, last_lines
 from safeecgmatch.launching.registry import need
 from safeecgmatch.launching.scratch import Scratch, scratch_root
@@ -68,20 +68,26 @@ class Task:
 
         if self.process is not None:
             self.process.send_signal(signal.SIGTERM)
-            os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOWAIT)  # Popen.wait would wait for itself
+            # Popen.wait would wait for itself
+            ended = os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOWAIT)
+            if ended is not None and ended.si_status == 0:
+                sys.exit(0)  # it was finished at that moment: nothing to go on with
         return DelayedSubmission(Task(self.arguments, self.environment, self.folder, self.log))
 
 
-def launch(jobs: Sequence[Job], report: Report, means: Means) -> list[Failure]:
+def check(cluster: Cluster) -> None:
+    """One sentence where nothing can be submitted, and one where less will be known."""
     need("submitit", "slurm")
-    for program in ("sbatch", "squeue", "scontrol"):
+    for program in ("sbatch", "squeue", "scancel", "scontrol"):
         if shutil.which(program) is None:
             raise UserError(f"--on slurm needs SLURM's {program}, which is not here: run this on a login node.")
-    queue = ask_queue()
-    if isinstance(queue, str):
-        raise UserError(f"SLURM does not answer ({queue}): look with `squeue`, or at the cluster's status page.")
+    asked_queue()
     if trouble := trouble_with_accounts():
         print(f"{trouble}; why a job ended is then known from its cell's log alone.", file=sys.stderr)
+
+
+def launch(jobs: Sequence[Job], report: Report, means: Means) -> list[Failure]:
+    queue = asked_queue()
     known = {job: found for job in jobs if (found := queued_as(job, queue))}
     new = [job for job in jobs if job not in known]
     if known:
@@ -135,7 +141,7 @@ def submit(jobs: Sequence[Job], means: Means) -> dict[Job, str]:
 
 def parameters(means: Means, name: str, cells: int) -> dict[str, Any]:
     """submitit's parameters for an array of cells, from cluster.yaml."""
-    wanted: Slurm = means.cluster.slurm
+    wanted = means.cluster.slurm
     return {
         "job_name": name,
         "partition": wanted.partition,
@@ -197,9 +203,16 @@ def follow(known: dict[Job, str], report: Report) -> list[Failure]:
             del waiting[job]
             (job.folder / NAME).unlink(missing_ok=True)
             if failure is None:
-                remove_submission(number)
+                clear(number, state)
             report.finished(job, failure)
     return failures
+
+
+def asked_queue() -> dict[str, tuple[str, str]]:
+    queue = ask_queue()
+    if isinstance(queue, str):
+        raise UserError(f"SLURM does not answer ({queue}): look with `squeue`, or ask those who run the cluster.")
+    return queue
 
 
 def ask_queue() -> dict[str, tuple[str, str]] | str:
@@ -259,7 +272,10 @@ def keep_submission_log(job: Job, number: str) -> None:
                 log.writelines(f"{line}\n" for line in last_lines(file, LINES_OF_A_SUBMISSION_LOG))
 
 
-def remove_submission(number: str) -> None:
+def clear(number: str, state: str) -> None:
+    """What is left of the job of a finished cell: its files, and itself if it was requeued in the last moment."""
+    if state == "PENDING":
+        ask(["scancel", number])
     for file in submission_files(number):
         file.unlink(missing_ok=True)
 
