@@ -1,15 +1,12 @@
-"""The whole graph on a micro profile, in a project of its own: DVC, MLflow, tables, an experiment, a queue."""
+"""The whole graph on a micro study: trained by the launcher, adopted by DVC, MLflow, tables, experiments, a queue."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-import os
-import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -17,87 +14,7 @@ import yaml
 
 from safeecgmatch.cells import cells
 from safeecgmatch.config import load_params
-from tests.conftest import ROOT
-
-REPORTS = Path("reports/micro/paper")
-
-
-def micro_params() -> dict:
-    content = yaml.safe_load((ROOT / "params.yaml").read_text())
-    content["profile"] = "micro"
-    content["grid"] = {"datasets": ["ptbxl"], "methods": ["supervised", "fixmatch"], "ood_levels": [60], "seeds": [1]}
-    content["ablation"] |= {"datasets": ["ptbxl"], "variants": ["no_cal"]}
-    content["sensitivity"] |= {"lambda_sums": [3.0]}
-    content["data"]["phantom"] = {"records": 300, "seed": 7}
-    content["data"]["ptbxl"] |= {"labels_per_class": 8, "pool_size": 80}
-    content["model"]["width"] = 4
-    content["train"] |= {"iterations": 6, "evaluate_every": 2, "batch": 8}
-    content["checkpoint_every"] = 4
-    return content
-
-
-class Project:
-    """A copy of this project under its own Git and DVC, with the tools of this Python."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        foreign = ("DVC_", "MLFLOW_", "SAFEECGMATCH_", "GIT_")
-        self.environment = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
-        self.environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        self.environment["OMP_NUM_THREADS"] = "1"
-        for role in ("AUTHOR", "COMMITTER"):
-            self.environment |= {f"GIT_{role}_NAME": "test", f"GIT_{role}_EMAIL": "test@example.org"}
-
-    def run(self, *command: str, check: bool = True) -> str:
-        done = subprocess.run(
-            command, cwd=self.root, env=self.environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-        )
-        assert not check or done.returncode == 0, done.stdout
-        return done.stdout
-
-    def commit(self, message: str) -> None:
-        self.run("git", "add", "-A")
-        self.run("git", "commit", "-q", "-m", message)
-
-    def params(self, **changes: object) -> None:
-        (self.root / "params.yaml").write_text(yaml.safe_dump(micro_params() | changes, sort_keys=False))
-
-    def read(self, name: str) -> pd.DataFrame:
-        return pd.read_csv(self.root / REPORTS / name)
-
-    def mlflow_runs(self) -> pd.DataFrame:
-        script = (
-            "import mlflow, sys; mlflow.set_tracking_uri('sqlite:///mlflow.db');"
-            "mlflow.search_runs(search_all_experiments=True, output_format='pandas').to_csv(sys.stdout)"
-        )
-        done = subprocess.run(
-            [sys.executable, "-c", script], cwd=self.root, env=self.environment, text=True, capture_output=True
-        )
-        assert done.returncode == 0, done.stderr
-        return pd.read_csv(io.StringIO(done.stdout))
-
-
-def stages_run(output: str) -> list[str]:
-    return [line.split("'")[1] for line in output.splitlines() if line.startswith("Running stage '")]
-
-
-@pytest.fixture(scope="module")
-def project(tmp_path_factory) -> Project:
-    root = tmp_path_factory.mktemp("project")
-    listed = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    for name in filter(None, listed.stdout.split("\0")):
-        if not name.startswith(("tests/", "reports/", "docs/")) and name != "dvc.lock" and (ROOT / name).is_file():
-            (root / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, root / name)
-    project = Project(root)
-    project.params()
-    project.run("git", "init", "-q", "-b", "main")
-    project.commit("micro")
-    project.first_output = project.run("dvc", "repro")  # type: ignore[attr-defined]
-    project.commit("reproduced")
-    return project
+from tests.micro import REPORTS, micro_params, stages_run
 
 
 def test_one_command_makes_every_cell_and_the_tables(project):
