@@ -7,20 +7,19 @@ they go on while nobody looks, and a command that is started again joins them.
 
 from __future__ import annotations
 
-import pickle
+import os
 import sys
 import time
-import uuid
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future as Delivery
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from safeecgmatch.cells import Cell
 from safeecgmatch.errors import UserError
-from safeecgmatch.files import atomic_path, hash_of, read_yaml, sha256_of, write_json, write_text
+from safeecgmatch.files import atomic_path, hash_of, write_json, write_text
 from safeecgmatch.launching.cluster import Cluster, Dask, load_cluster
+from safeecgmatch.launching.dask_inputs import ByValue, Inputs
 from safeecgmatch.launching.jobs import Detached, Failure, Job, Means, Report, command
 from safeecgmatch.launching.registry import need
 from safeecgmatch.launching.scratch import Scratch
@@ -28,12 +27,11 @@ from safeecgmatch.launching.scratch import Scratch
 if TYPE_CHECKING:
     from distributed import Client, Future
 
-    from safeecgmatch.launching.dask_worker import Answer, Item, Order
+    from safeecgmatch.launching.dask_worker import Answer, Order
 
 PREFIX = "safeecgmatch-"
 SECONDS_TO_CONNECT = 20
 SECONDS_BETWEEN_LOOKS = 1.0
-BYTES_AT_ONCE = 16 * 2**20
 PASSED_ON = ("MLFLOW_TRACKING_URI",)  # of home's environment
 
 
@@ -74,22 +72,22 @@ class Home:
 
     def __init__(self, client: Client, jobs: Sequence[Job], report: Report, means: Means) -> None:
         self.client, self.jobs, self.report, self.means = client, list(jobs), report, means
-        self.remote = dvc_remote()
+        self.inputs = Inputs(client)
+        for folder in sorted(means.snapshot.parent.iterdir()):  # of earlier submissions too, which may still wait
+            self.inputs.item(folder)
         self.by_key = {key_of(job): job for job in jobs}
-        self.items: dict[str, tuple[Item, Path]] = {}
         self.running: dict[str, str] = {}  # a task's key and the worker that trains it
-        self.deliveries: dict[tuple[str, str], Delivery[None]] = {}
-        self.threads = ThreadPoolExecutor(4, "delivery")
+        self.told: SimpleQueue[dict[str, Any]] = SimpleQueue()  # by workers, to the client's own thread
 
     def __enter__(self) -> Home:
         from safeecgmatch.launching import dask_worker
 
-        self.client.subscribe_topic(dask_worker.NEEDS, lambda event: self.deliver(event[1]))
-        self.client.subscribe_topic(dask_worker.PROGRESS, lambda event: self.progress(event[1]))
+        self.client.subscribe_topic(dask_worker.NEEDS, lambda event: self.inputs.deliver(event[1]))
+        self.client.subscribe_topic(dask_worker.PROGRESS, lambda event: self.told.put(event[1]))
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.threads.shutdown(wait=False, cancel_futures=True)
+        self.inputs.close()
 
     def follow(self) -> list[Failure]:
         waiting = list(self.jobs)
@@ -114,6 +112,8 @@ class Home:
                     self.report.finished(job, failure)
             if self.client.status == "closed":
                 raise UserError("The Dask scheduler is gone; start it and run the same command again.")
+            while not self.told.empty():
+                self.progress(self.told.get())
             self.notice_lost_workers()
             self.report.tick()
             time.sleep(SECONDS_BETWEEN_LOOKS)
@@ -125,8 +125,7 @@ class Home:
         order = self.order(job)  # for a task that is known already, too: its worker may ask for inputs
         if published:
             return self.client.get_dataset(key_of(job))
-        task = by_value(dask_worker.train)
-        future = self.client.submit(task, order, key=key_of(job), pure=False)
+        future = self.client.submit(ByValue(dask_worker.train), order, key=key_of(job), pure=False)
         self.client.publish_dataset(future, name=key_of(job))
         return future
 
@@ -134,8 +133,8 @@ class Home:
         from safeecgmatch.launching.dask_worker import HERE
 
         here = Path(HERE)
-        snapshot = self.item("", self.means.snapshot)
-        data = [self.item(place, self.means.data / place) for place in places(job.cell)]
+        snapshot = self.inputs.item(self.means.snapshot)
+        data = [self.inputs.item(self.means.data / place, place) for place in places(job.cell)]
         data_key = hash_of([item["key"] for item in data])
         folder = f"{job.cell.path}/{job.folder.name}"
         arguments, environment, _ = command(
@@ -143,55 +142,23 @@ class Home:
         )
         return {
             "arguments": arguments,
-            "environment": environment,
+            "environment": environment | {name: os.environ[name] for name in PASSED_ON if name in os.environ},
             "folder": folder,
             "snapshot": snapshot,
             "data": data,
             "data_key": data_key,
-            "remote": self.remote,
+            "remote": self.inputs.remote,
         }
-
-    def item(self, place: str, folder: Path) -> Item:
-        known = next((item for item, source in self.items.values() if source == folder), None)
-        if known is not None:
-            return known
-        names = sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file())
-        files = {name: sha256_of(folder / name) for name in names if "__pycache__" not in name}
-        md5 = dvc_hash(f"data/{place}") if place and self.remote else ""
-        item: Item = {"key": hash_of(files), "place": place, "files": files, "md5": md5}
-        self.items[item["key"]] = item, folder
-        return item
-
-    def deliver(self, request: Mapping[str, str]) -> None:
-        """A worker asks for an item: send it, unless that has begun. Called in the client's event loop."""
-        wish = request["worker"], request["key"]
-        begun = self.deliveries.get(wish)
-        if request["key"] in self.items and (begun is None or begun.done()):
-            self.deliveries[wish] = self.threads.submit(self.send, *wish)
-
-    def send(self, worker: str, key: str) -> None:
-        from safeecgmatch.launching import dask_worker
-
-        item, folder = self.items[key]
-        part = f"{key}.{uuid.uuid4().hex}"
-        for name in item["files"]:
-            with (folder / name).open("rb") as stream:
-                while True:
-                    chunk = stream.read(BYTES_AT_ONCE)
-                    self.client.run(by_value(dask_worker.receive), part, name, chunk, workers=[worker])
-                    if len(chunk) < BYTES_AT_ONCE:
-                        break
-        self.client.run(by_value(dask_worker.complete), item, part, workers=[worker])
 
     def progress(self, told: Mapping[str, Any]) -> None:
         """How far a cell is, for the board; also that it has been started, here or on another worker."""
         job = self.by_key.get(told["key"])
-        if job is None:
+        if job is None or Scratch(job.folder).finished.exists():
             return
         if self.running.get(told["key"]) != told["worker"]:
             self.running[told["key"]] = told["worker"]
             self.report.started(job)
-        if told["progress"] is not None and not Scratch(job.folder).finished.exists():
+        if told["progress"] is not None:
             write_json(Scratch(job.folder).progress, told["progress"])
 
     def notice_lost_workers(self) -> None:
@@ -214,13 +181,11 @@ class Home:
             return Failure(job, f"exit status {status}" if status > 0 else f"killed by signal {-status}")
         scratch = Scratch(job.folder)
         with atomic_path(scratch.finished) as partial:
-            for name, content in answer["files"].items():
-                target = partial / Path(name).relative_to("finished") if name.startswith("finished/") else None
-                if target is not None:
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    target.write_bytes(content)
-        if "mlflow.json" in answer["files"]:
-            scratch.mlflow.write_bytes(answer["files"]["mlflow.json"])
+            for name, content in answer["finished"].items():
+                (partial / name).parent.mkdir(parents=True, exist_ok=True)
+                (partial / name).write_bytes(content)
+        if answer["mlflow"] is not None:
+            write_json(scratch.mlflow, answer["mlflow"])
         problem = scratch.problem()
         return Failure(job, f"the result that came home {problem}") if problem else None
 
@@ -232,49 +197,6 @@ def places(cell: Cell) -> tuple[str, str]:
 
 def key_of(job: Job) -> str:
     return f"{PREFIX}{job.cell.path}/{job.folder.name}"
-
-
-class ByValue:
-    """Pickles as the function itself, with its module's code: a worker needs no installation of ours."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        import cloudpickle
-
-        cloudpickle.register_pickle_by_value(sys.modules[function.__module__])
-        self.content: bytes = cloudpickle.dumps(function)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return pickle.loads, (self.content,)
-
-    def __call__(self) -> None:
-        raise NotImplementedError("it is called on a worker, as the function that it stands for")
-
-
-def by_value(function: Callable[..., Any]) -> Callable[..., Any]:
-    return ByValue(function)
-
-
-def dvc_remote() -> dict[str, str]:
-    """The options of DVC's default remote as the project's .dvc/config has them, or nothing.
-
-    Not those of config.local, which may hold passwords: a worker has its own credentials or asks home.
-    """
-    from dvc.config import Config
-    from dvc.exceptions import NotDvcRepoError
-
-    try:
-        name = Config.from_cwd()["core"].get("remote")
-        remotes = Config.from_cwd().read("repo").get("remote", {})
-    except NotDvcRepoError:
-        return {}
-    return {option: str(value) for option, value in remotes.get(name, {}).items()}
-
-
-def dvc_hash(path: str) -> str:
-    """By which DVC's cache and remotes know an output of the pipeline, from dvc.lock; or nothing."""
-    stages = read_yaml(Path("dvc.lock"))["stages"] if Path("dvc.lock").exists() else {}
-    outputs = (output for stage in stages.values() for output in stage.get("outs", ()))
-    return next((str(output["md5"]) for output in outputs if output["path"] == path), "")
 
 
 def farewell(settings: Dask) -> str:

@@ -67,7 +67,8 @@ class Order(TypedDict):
 class Answer(TypedDict):
     status: int
     log: str  # its end
-    files: dict[str, bytes]  # of the finished folder, and mlflow.json
+    finished: dict[str, bytes]  # the files of that folder
+    mlflow: dict[str, Any] | None  # the content of mlflow.json, where the worker has uploaded
 
 
 def place_of(worker: Worker) -> Path:
@@ -88,12 +89,12 @@ def train(order: Order) -> Answer:
     status = run(order, here, folder, log, key, worker)
     text = log.read_bytes()[-BYTES_OF_A_LOG:].decode(errors="replace")
     if status != 0:
-        return {"status": status, "log": text, "files": {}}
-    kept = [file for file in (folder / "finished").rglob("*") if file.is_file()]
-    kept += [file for file in (folder / "mlflow.json",) if file.is_file()]
-    files = {file.relative_to(folder).as_posix(): file.read_bytes() for file in kept}
+        return {"status": status, "log": text, "finished": {}, "mlflow": None}
+    result = folder / "finished"
+    files = {file.relative_to(result).as_posix(): file.read_bytes() for file in result.rglob("*") if file.is_file()}
+    uploaded = content_of(folder / "mlflow.json")
     shutil.rmtree(folder)
-    return {"status": status, "log": text, "files": files}
+    return {"status": status, "log": text, "finished": files, "mlflow": uploaded}
 
 
 def run(order: Order, here: Path, folder: Path, log: Path, key: str, worker: Worker) -> int:
@@ -115,7 +116,9 @@ def run(order: Order, here: Path, folder: Path, log: Path, key: str, worker: Wor
             process.wait()
         elif time.monotonic() - reported > SECONDS_BETWEEN_REPORTS:
             reported = time.monotonic()
-            worker.log_event(PROGRESS, {"key": key, "worker": worker.address, "progress": progress_of(folder)})
+            worker.log_event(
+                PROGRESS, {"key": key, "worker": worker.address, "progress": content_of(folder / "progress.json")}
+            )
         time.sleep(SECONDS_BETWEEN_LOOKS)
     return process.returncode
 
@@ -126,8 +129,7 @@ def wanted(key: str, worker: Worker) -> bool:
     return task is not None and task.state in ("executing", "long-running")
 
 
-def progress_of(folder: Path) -> Any:
-    file = folder / "progress.json"
+def content_of(file: Path) -> Any:
     return json.loads(file.read_text()) if file.exists() else None
 
 
