@@ -24,7 +24,7 @@ from safeecgmatch.launching.cluster import Cluster
 from safeecgmatch.launching.estimate import Speeds, seconds_of, trained_before
 from safeecgmatch.launching.jobs import Failure, Job, Means, last_lines
 from safeecgmatch.launching.ledger import reproduce, stale_stages
-from safeecgmatch.launching.registry import launcher
+from safeecgmatch.launching.registry import check, launcher
 from safeecgmatch.launching.scratch import Scratch, scratch_root
 from safeecgmatch.progress import duration
 from safeecgmatch.tracking.address import is_remote, tracking_uri
@@ -112,6 +112,8 @@ def run(plan: Plan, params: Params, how: How) -> list[Failure]:
             f"This command runs the code in {SOURCES}, not that of this folder: pip install -e . here first."
         )
     gpus = choose_gpus(params, how) if how.on == "local" else ()
+    if not how.dry_run:
+        check(how.on, how.cluster)
     with alone():
         reproduce(*plan.before)
         stale = stale_stages(cell.stage for cell in plan.cells)
@@ -149,7 +151,8 @@ def train(todo: Sequence[Job], done: Sequence[Job], params: Params, how: How, gp
         for job in todo if upload else []:
             if Scratch(job.folder).finished.is_dir() and not is_logged(job):  # its worker did not reach the server
                 uploader.follow(job.folder)
-    shutil.rmtree(copy)
+    if how.on == "local":  # on a cluster, cells of another command may still wait for it
+        shutil.rmtree(copy)
     return failures
 
 
