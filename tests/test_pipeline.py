@@ -102,7 +102,7 @@ def test_an_edited_result_is_refused_and_a_cell_made_again_by_dvc_alone_has_the_
 def test_a_failed_cell_costs_itself_alone_and_nothing_is_trained_twice(project):
     content = micro_params()
     content["methods"]["fixmatch"]["treshold"] = 0.9
-    project.params(**content, lambda_sum=2.0)
+    project.params(**content | {"lambda_sum": 2.0})
     dry = project.safeecgmatch("run", "--dry-run")
     assert "2 of them to be trained" in dry and "hours of training" in dry and CELL in dry
     output = project.safeecgmatch("run", "--jobs", "2", check=False)
@@ -124,11 +124,12 @@ def test_a_checkpoint_survives_harmless_edits_and_is_refused_after_a_real_one(pr
     content = micro_params()
     content["train"] |= {"iterations": 10**6, "evaluate_every": 10**5}
     remarks = [("src/safeecgmatch/engine/loop.py", "", "# a remark\n"), ("src/safeecgmatch/cli.py", "", "X = 1\n")]
+    scratch = project.root / "scratch" / CELL
     change = ("src/safeecgmatch/methods/fixmatch/method.py", "", "\nSHARE = 0.5\n")
 
     def train_a_while() -> tuple[dict, str]:
         """Until two writings of the progress; stopped then. What it told of the progress, and what it printed."""
-        for file in (project.root / "scratch").rglob("progress.json"):
+        for file in scratch.glob("*/progress.json"):
             file.unlink()
         process = subprocess.Popen(
             [sys.executable, "stages/train.py", CELL],
@@ -138,7 +139,7 @@ def test_a_checkpoint_survives_harmless_edits_and_is_refused_after_a_real_one(pr
             stderr=subprocess.STDOUT,
             text=True,
         )
-        while not (found := list((project.root / "scratch").rglob("progress.json"))):
+        while not (found := list(scratch.glob("*/progress.json"))):
             assert process.poll() is None, process.communicate()[0]
             time.sleep(0.2)
         process.terminate()
