@@ -59,7 +59,7 @@ def start_at_once(cluster: Cluster, job: str) -> None:
         return "PENDING" in cluster.run("squeue", "--noheader", "--array", f"--jobs={job}", "--format=%T")
 
     wait_for(pending)
-    cluster.run("scontrol", "update", f"jobid={job}", "starttime=now")
+    cluster.run("scontrol", "update", f"jobid={job}", "starttime=now", "timelimit=20")
 
 
 def folder_of(project: Project, cell: str) -> Path:

@@ -46,7 +46,7 @@ class Task:
     environment: dict[str, str]
     folder: Path
     log: Path
-    process: subprocess.Popen[bytes] | None = field(default=None, init=False)
+    process: subprocess.Popen[bytes] | None = field(default=None, init=False, compare=False)
 
     def __call__(self) -> None:
         self.log.parent.mkdir(parents=True, exist_ok=True)
