@@ -112,7 +112,7 @@ def test_the_remote_and_the_hash_of_an_input_come_from_dvc(tmp_path: Path, monke
     (tmp_path / ".dvc").mkdir()
     config = "[core]\nno_scm = true\nremote = store\n['remote \"store\"']\nurl = s3://bucket/ecg\n"
     (tmp_path / ".dvc" / "config").write_text(config)
-    (tmp_path / ".dvc" / "config.local").write_text("['remote \"store\"']\npassword = secret\n")
+    (tmp_path / ".dvc" / "config.local").write_text("['remote \"store\"']\nsecret_access_key = secret\n")
     (tmp_path / "dvc.lock").write_text(
         "schema: '2.0'\nstages:\n  filter@ptbxl:\n    cmd: x\n    outs:\n"
         "    - {path: data/filtered/ptbxl, hash: md5, md5: 0a.dir, size: 1, nfiles: 1}\n"
