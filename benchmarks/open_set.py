@@ -26,7 +26,6 @@ from rich.table import Table
 from safeecgmatch.cells import Cell
 from safeecgmatch.config import PROPOSED, Params, load_params
 from safeecgmatch.engine.cell import Inputs, build
-from safeecgmatch.engine.contract import FULL_BUDGET
 from safeecgmatch.engine.fingerprint import resolve
 from safeecgmatch.engine.loop import Training
 from safeecgmatch.engine.signals import SignalSet
@@ -47,7 +46,7 @@ def with_budget(params: Params, iterations: int | None, learning_rate: float | N
 
 def starting_at(params: Params, share: float) -> Params:
     section = params.methods[PROPOSED]
-    changed = section | {"switches": section["switches"] | {"start": round(share * FULL_BUDGET)}}
+    changed = section | {"switches": {params.protocol: {"start": f"{100 * share:g}%"}}}
     return params.model_copy(update={"methods": params.methods | {PROPOSED: changed}})
 
 

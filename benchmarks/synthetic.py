@@ -8,7 +8,7 @@ import numpy as np
 
 from safeecgmatch.cells import Cell
 from safeecgmatch.config import PROPOSED, Params, validate
-from safeecgmatch.data.classes import SEEN, UNSEEN
+from safeecgmatch.data.datasets.ptbxl import SEEN, UNSEEN
 from safeecgmatch.data.splits import write_split
 from safeecgmatch.engine.cell import Inputs, build
 from safeecgmatch.engine.fingerprint import resolve
@@ -35,7 +35,7 @@ def write_store(data: Path, records: int, sampling_rate: int) -> None:
     for start in range(0, records, len(block)):
         signals[start : start + len(block)] = block[: records - start]
     signals.flush()
-    names = (*SEEN["ptbxl"], *UNSEEN["ptbxl"])
+    names = (*SEEN, *UNSEEN)
     write_table(folder / TABLE, [Entry(str(i), "", names[i % 5], "noise", "", samples) for i in range(records)])
     form = {"dataset": "ptbxl", "sampling_rate": sampling_rate, "samples": samples}
     write_json(folder / FORMAT, form | {"standardise": False, "preprocessing": "none"})
@@ -54,8 +54,8 @@ def write_rows(data: Path, records: int) -> None:
     arrays = dict(parts)
     for name, part in parts.items():
         arrays[f"{name}_label"] = part % (4 if name == "pool" else 3)
-    summary = {"seen": list(SEEN["ptbxl"]), "unseen": list(UNSEEN["ptbxl"])}
-    split = Split(seen=SEEN["ptbxl"], unseen=UNSEEN["ptbxl"], summary=summary, **arrays)
+    summary = {"seen": list(SEEN), "unseen": list(UNSEEN)}
+    split = Split(seen=SEEN, unseen=UNSEEN, summary=summary, **arrays)
     write_split(split, data / "splits" / "ptbxl" / "60" / "1")
 
 

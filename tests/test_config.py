@@ -43,7 +43,7 @@ def test_every_profile_is_valid_and_says_its_name(name):
 
 def test_the_profiles_have_the_cells_of_the_design():
     counts = {name: len(cells(compose_params(name, PROFILES))) for name in profile_names(PROFILES)}
-    assert counts == {"demo": 108, "cpu": 84, "paper": 162}
+    assert counts == {"demo": 112, "cpu": 99, "paper": 189}
 
 
 def test_a_profile_is_its_values_over_the_base_with_the_remarks_of_both(tmp_path):
@@ -97,9 +97,15 @@ def set_key(content, key, value) -> dict:
         ("train.learning_rate", float("nan"), ["train.learning_rate", "finite"]),
         ("train.batch", 31, ["train.batch", "multiple of 2"]),
         ("train.evaluate_every", 1000, ["train", "evaluate_every must not exceed iterations"]),
+        ("train.warm_up", 100, ["train", "warm_up must be less than iterations"]),
+        ("train.warm_up", "half", ["train.warm_up", "number of iterations or a share of the budget", "'half'"]),
+        ("train.warm_up", "140%", ["train.warm_up", "share of the budget"]),
         ("train.amp", "fp16", ["train.amp", "'off' or 'bf16'"]),
         ("protocol", "papers", ["protocol", "'paper' or 'release'", "'papers'"]),
         ("data.ptbxl.source", "path", ["data.ptbxl", "path must name a folder or zip"]),
+        ("data.ptbxl.pool", 5, ["unknown key 'data.ptbxl.pool'", "pool_size"]),
+        ("data.ptbx", 5, ["data.ptbx", "unknown dataset; allowed are cinc21, ptbxl"]),
+        ("grid.datasets", ["mimic"], ["grid.datasets.0", "unknown dataset", "'mimic'"]),
         ("profile", "../x", ["profile", "pattern"]),
     ],
 )
@@ -127,6 +133,12 @@ def test_a_misspelt_key_is_unknown_rather_than_missing(content, tmp_path):
 def test_a_method_of_the_grid_needs_its_section(content, tmp_path):
     del content["methods"]["fixmatch"]
     with pytest.raises(UserError, match=r"methods.fixmatch is missing"):
+        load(content, tmp_path)
+
+
+def test_a_dataset_of_the_grid_needs_its_section(content, tmp_path):
+    del content["data"]["cinc21"]
+    with pytest.raises(UserError, match=r"data.cinc21 is missing"):
         load(content, tmp_path)
 
 
@@ -164,9 +176,15 @@ def test_cells_are_unique_and_named_like_their_stages():
 def test_the_switches_of_a_protocol_and_their_overrides():
     assert switches("fixmatch", "paper", {})["ramp"] == 0
     assert switches("fixmatch", "release", {})["ramp"] == 500
-    assert switches("fixmatch", "paper", {"ramp": 100})["ramp"] == 100
-    with pytest.raises(UserError, match=r"unknown switch 'rampe' for fixmatch .* allowed are .*ramp"):
-        switches("fixmatch", "paper", {"rampe": 1})
+    overrides = {"paper": {"ramp": 100}, "release": {"start": "25%"}}
+    assert switches("fixmatch", "paper", overrides)["ramp"] == 100
+    assert switches("fixmatch", "release", overrides)["ramp"] == 500, "an override stays with its protocol"
+    with pytest.raises(UserError, match=r"unknown switch 'methods.fixmatch.switches.release.rampe'; .* are .*ramp"):
+        switches("fixmatch", "paper", {"release": {"rampe": 1}})
+    with pytest.raises(UserError, match=r"unknown key 'data.switches.papers'; allowed here are paper, release"):
+        switches("data", "paper", {"papers": {}})
+    with pytest.raises(UserError, match=r"methods.fixmatch.switches must be \{\} or hold mappings by protocol"):
+        switches("fixmatch", "paper", {"ramp": 1})
 
 
 def test_every_switch_says_where_it_comes_from():

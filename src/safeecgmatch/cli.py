@@ -113,7 +113,6 @@ def run(
     from safeecgmatch.launching import graph
     from safeecgmatch.launching.cluster import load_cluster
     from safeecgmatch.launching.jobs import Detached
-    from safeecgmatch.launching.registry import launcher
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
@@ -122,7 +121,6 @@ def run(
     params = load_params()
     plan = graph.make_plan(params, targets or [])
     how = graph.How(on, jobs, tuple(filter(None, gpus.split(","))), load_cluster(), dry_run)
-    launcher(on)  # a wrong name or a missing extra is told before anything runs
     try:
         failed = graph.run(plan, params, how)
     except Detached as going_on:
@@ -169,7 +167,8 @@ def protocol(method: str | None = typer.Argument(None, help="A method, or 'data'
     """List where the paper's text and the published code differ, and what each protocol does about it.
 
     Each switch is shown with its value under `protocol: paper` and `protocol: release` and with its source; a star
-    marks the values that differ. Override one in params.yaml, under methods.METHOD.switches or data.switches.
+    marks the values that differ. Override one in params.yaml, under
+    methods.METHOD.switches.PROTOCOL or data.switches.PROTOCOL.
 
     \b
     Examples:

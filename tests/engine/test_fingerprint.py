@@ -94,7 +94,7 @@ def resolved(**changes) -> dict:
 
 
 def test_a_whole_number_counts_alike_with_and_without_its_point():
-    whole, real = ({"fixmatch": {"lambda_u": value, "switches": {"ramp": value}}} for value in (2, 2.0))
+    whole, real = ({"fixmatch": {"lambda_u": value, "switches": {"paper": {"ramp": value}}}} for value in (2, 2.0))
     assert resolved(methods=whole)["fingerprint"] == resolved(methods=real)["fingerprint"]
 
 
@@ -103,7 +103,7 @@ def test_it_counts_every_value_of_the_cell_and_no_other():
     assert resolved(methods={"openmatch": {"lambda_em": 3.0}}) == first
     for changes in (
         {"methods": {"fixmatch": {"threshold": 0.9}}},
-        {"methods": {"fixmatch": {"switches": {"ramp": 7}}}},
+        {"methods": {"fixmatch": {"switches": {"paper": {"ramp": 7}}}}},
         {"iterations": 149},
         {"width": 4},
     ):

@@ -12,7 +12,7 @@ import numpy as np
 from safeecgmatch.cells import Cell
 from safeecgmatch.config import PROPOSED, Params
 from safeecgmatch.data.filtering import filter_dataset
-from safeecgmatch.data.phantom import write_archive
+from safeecgmatch.data.phantom.archives import write_archive
 from safeecgmatch.data.splits import make_split, write_split
 from safeecgmatch.engine.cell import Inputs, build, predict
 from safeecgmatch.engine.fingerprint import resolve
@@ -23,7 +23,7 @@ from safeecgmatch.profiles import compose_values
 
 ROOT = Path(__file__).resolve().parents[2]
 # Independent of the demo's own budget, which is tuned for its running time.
-BUDGET = {"iterations": 150, "evaluate_every": 50, "batch": 32, "learning_rate": 0.01}
+BUDGET = {"iterations": 150, "evaluate_every": 50, "warm_up": "1%", "batch": 32, "learning_rate": 0.01}
 _FOLDER = tempfile.TemporaryDirectory(prefix="safeecgmatch-phantom-")
 
 
@@ -42,7 +42,7 @@ def split_data(data: Path, dataset: str, ood: int, seed: int, labels: int = 15, 
     store = SignalStore.open(data / "filtered" / dataset)
     split = make_split(
         store, ood=ood, seed=seed, split_seed=42, strategy="random", labels_per_class=labels, pool_size=pool,
-        cinc60="same_classes",
+        switches={"cinc60": "same_classes"},
     )  # fmt: skip
     write_split(split, data / "splits" / dataset / str(ood) / str(seed))
     return data

@@ -20,7 +20,7 @@ from safeecgmatch.protocols import switches as protocol_switches
 from tests.conftest import ROOT
 
 LEADS, SAMPLES, CLASSES = 2, 64, 3
-BATCH = 8
+BATCH, POOL = 8, 70
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def hyper_of(name: str, **changes: Any) -> Any:
 
 
 def switches_of(name: str, protocol: str, **changes: Any) -> Any:
-    values = protocol_switches(name, protocol, changes)
+    values = protocol_switches(name, protocol, {protocol: changes})
     return validate(method_class(values.pop("module", name)).Switches, values, name)
 
 
@@ -70,7 +70,8 @@ def toy_training(
     *,
     seed: int = 3,
     width: int = 2,
-    pool: int = 70,
+    pool: int = POOL,
+    leads: int = LEADS,
     ood_level: int = 60,
     variant: str = "full",
     lambda_sum: float | None = None,
@@ -78,16 +79,20 @@ def toy_training(
     hyper: dict[str, Any] | None = None,
     switches: dict[str, Any] | None = None,
 ) -> Training:
-    """A cell on 24 labelled and `pool` unlabelled waves, 8 + 8 per iteration, before its first iteration."""
+    """A cell on 24 labelled and `pool` unlabelled waves, 8 + 8 per iteration, before its first iteration.
+
+    The waves have two leads; a network for more can be counted, not run.
+    """
     kind = method_class(protocol_switches(name, protocol, {}).get("module", name))
     setting = Setting(
         num_classes=CLASSES,
-        leads=LEADS,
+        leads=leads,
         samples=SAMPLES,
         sampling_rate=100,
         width=width,
         iterations=iterations,
         evaluate_every=evaluate_every,
+        warm_up=max(1, round(500 / 50_000 * iterations)),
         labelled_batch=BATCH if kind.uses_unlabelled else 2 * BATCH,
         unlabelled_batch=BATCH if kind.uses_unlabelled else 0,
         learning_rate=learning_rate,

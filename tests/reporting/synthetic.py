@@ -44,7 +44,7 @@ def make_params(**changes: Any) -> Params:
         "split": {"strategy": "random", "seed": 42},
         "model": {"width": 8},
         "train": {
-            "iterations": 150, "evaluate_every": 50, "batch": 32, "learning_rate": 0.01,
+            "iterations": 150, "evaluate_every": 50, "warm_up": 60, "batch": 32, "learning_rate": 0.01,
             "device": "cpu", "amp": "off", "threads": 1,
         },
         "checkpoint_every": 50,

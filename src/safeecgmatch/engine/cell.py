@@ -14,7 +14,7 @@ from torch import Tensor
 from safeecgmatch.cells import Cell
 from safeecgmatch.config import validate
 from safeecgmatch.engine import device as devices
-from safeecgmatch.engine.contract import Setting
+from safeecgmatch.engine.contract import Setting, share_of
 from safeecgmatch.engine.generators import Generators, derived_seed
 from safeecgmatch.engine.loop import Training
 from safeecgmatch.engine.signals import MethodData, SignalSet, SignalSource
@@ -41,7 +41,7 @@ class Inputs:
 
 def make_setting(config: dict[str, Any], inputs: Inputs, uses_unlabelled: bool) -> Setting:
     cell, train = config["cell"], config["train"]
-    half = train["batch"] // 2
+    half, warm_up = train["batch"] // 2, train["warm_up"]
     return Setting(
         num_classes=inputs.split.num_classes,
         leads=inputs.store.signals.shape[1],
@@ -50,6 +50,7 @@ def make_setting(config: dict[str, Any], inputs: Inputs, uses_unlabelled: bool) 
         width=config["model"]["width"],
         iterations=train["iterations"],
         evaluate_every=train["evaluate_every"],
+        warm_up=share_of(warm_up, train["iterations"]) if isinstance(warm_up, str) else warm_up,
         labelled_batch=half if uses_unlabelled else train["batch"],
         unlabelled_batch=half if uses_unlabelled else 0,
         learning_rate=float(train["learning_rate"]),

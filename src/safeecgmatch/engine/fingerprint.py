@@ -97,10 +97,7 @@ def _spans(text: str) -> Iterator[tuple[Place, Place]]:
 
 def method_of(params: Params, name: str) -> dict[str, Any]:
     """How params.yaml has this method trained: its module, that module's code, and its switches."""
-    overrides = params.methods.get(name, {}).get("switches", {})
-    if not isinstance(overrides, dict):
-        raise UserError(f"params.yaml: key 'methods.{name}.switches' must be a mapping, such as {{}}.")
-    values = switches(name, params.protocol, overrides)
+    values = switches(name, params.protocol, params.methods.get(name, {}).get("switches", {}))
     module = values.pop("module", name)
     return {"module": module, "switches": values, "code": code_of(module)}
 

@@ -27,7 +27,7 @@ from safeecgmatch.engine.fingerprint import code_of, resolve
 from safeecgmatch.engine.loop import Diverged, Row, Training
 from safeecgmatch.errors import UserError
 from safeecgmatch.files import digest_of, write_json, write_text
-from safeecgmatch.launching.outputs import history_csv, write_outputs
+from safeecgmatch.launching.outputs import history_csv, warnings_in, write_outputs
 from safeecgmatch.launching.scratch import Scratch
 from safeecgmatch.launching.snapshot import origin
 from safeecgmatch.predictions import final_metrics
@@ -82,8 +82,9 @@ class Session:
         self.training.run(after_iteration, evaluated)
 
     def save(self) -> None:
-        """Never over a good checkpoint with one whose losses are no longer finite."""
-        self.training.check_divergence()
+        """Never over a good checkpoint with one whose losses are no longer finite; the next evaluation says so."""
+        if self.training.monitor.diverged():
+            return
         self.checkpoint.save({"training": self.training.state(), "seconds": self.seconds()})
 
     def seconds(self) -> float:
@@ -94,10 +95,11 @@ class Session:
 def train_cell(params: Params, cell: Cell, config: dict[str, Any], scratch: Scratch, data: Path, uid: str) -> None:
     """Leave the finished result of `cell`, whose resolved config is `config`, in its scratch folder."""
     with scratch.lock():
-        if scratch.finished.is_dir() and not scratch.problem():
+        if scratch.verify()[0]:
             return  # another process was faster
         inputs = Inputs.open(cell, data)
         training, sets = build(config, inputs)
+        config = {**config, "in_force": training.method.in_force()}
         session = Session(training, Checkpoint(scratch.folder, config["fingerprint"]), params.checkpoint_every)
         warning = session.restore()
         if warning:
@@ -120,6 +122,8 @@ def train_cell(params: Params, cell: Cell, config: dict[str, Any], scratch: Scra
         with scratch.sealing(config["fingerprint"]) as folder:
             outputs = folder / "run"
             predictions = write_outputs(outputs, training, sets, config, inputs, diverged)
+            for text in warnings_in(outputs):
+                print(f"warning: {cell.path}: {text}", file=sys.stderr)
             metrics = final_metrics(predictions) if predictions else {}
             weights = outputs / "model.safetensors"
             md5 = digest_of(weights, "md5") if weights.exists() else None

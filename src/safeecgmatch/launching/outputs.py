@@ -15,14 +15,15 @@ from safetensors.torch import save_file
 from safeecgmatch.engine.cell import EVALUATED, Inputs, predict
 from safeecgmatch.engine.loop import Row, Training
 from safeecgmatch.engine.models import parameter_count
+from safeecgmatch.engine.monitor import warnings_of
 from safeecgmatch.engine.signals import SignalSet
-from safeecgmatch.files import atomic_path, write_json, write_text
+from safeecgmatch.files import atomic_path, read_json, write_json, write_text
 from safeecgmatch.predictions import write_predictions
 
 FIRST_COLUMNS = ("iteration", "val_accuracy", "competes", "mask_rate", "pseudo_accuracy", "pseudo_ood_share")
 
 
-def summarise(training: Training, inputs: Inputs) -> dict[str, Any]:
+def summarise(training: Training, inputs: Inputs, diverged: str) -> dict[str, Any]:
     chosen = training.chosen()
     sizes = {name: len(getattr(inputs.split, name)) for name in ("labelled", "pool", *EVALUATED)}
     return {
@@ -36,7 +37,15 @@ def summarise(training: Training, inputs: Inputs) -> dict[str, Any]:
         "labelled_batch": training.setting.labelled_batch,
         "unlabelled_batch": training.setting.unlabelled_batch,
         **sizes,
+        "diverged": diverged or None,
+        "warnings": warnings_of(training.history, chosen.iteration),
     }
+
+
+def warnings_in(folder: Path) -> list[str]:
+    """Of a finished cell: why it diverged, and what a reader of its numbers should know."""
+    summary = read_json(folder / "summary.json")
+    return [*([summary["diverged"]] if summary["diverged"] else []), *summary["warnings"]]
 
 
 def history_csv(history: list[Row]) -> str:
@@ -58,7 +67,7 @@ def write_outputs(
     diverged: str = "",
 ) -> dict[str, np.ndarray] | None:
     """All files of runs/<cell>, at once or not at all; returns the predictions, which a diverged cell has none of."""
-    summary = summarise(training, inputs) | ({"diverged": diverged} if diverged else {})
+    summary = summarise(training, inputs, diverged)
     weights = training.chosen().weights
     with atomic_path(folder) as partial:
         partial.mkdir()

@@ -105,6 +105,25 @@ class Method(nn.Module, ABC, Generic[H, S]):
         """Whether an evaluation after `iteration` iterations may give the best weights (False in early phases)."""
         return True
 
+    def epoch(self) -> int:
+        """Iterations of one "epoch" of the published code where that is a clock: fixed order, thresholds, passes.
+
+        Under a short budget it is long enough to see every pool record once.
+        """
+        batch = self.setting.unlabelled_batch
+        return max(self.setting.epoch, -(-len(self.data.pool) // batch) if batch else 1)
+
+    def in_force(self) -> dict[str, Any]:
+        """What the schedule comes to in this budget, for config.yaml: moments in iterations, decays per iteration."""
+        values: dict[str, Any] = {"epoch": self.epoch(), "warm_up": self.setting.warm_up}
+        for section in (self.hyper, self.switches):
+            for name, info in type(section).model_fields.items():
+                if "moment" in info.metadata:
+                    values[name] = self.setting.moment(getattr(section, name))
+                elif "decay" in info.metadata:
+                    values[name] = self.setting.decay(getattr(section, name))
+        return values
+
     def must_beat_early_phases(self) -> bool:
         """Whether a competing evaluation must also exceed the best of the phases that do not compete."""
         return False

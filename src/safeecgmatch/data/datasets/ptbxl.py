@@ -9,25 +9,32 @@ import ast
 import csv
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
-from safeecgmatch.data.classes import SEEN, UNSEEN
-from safeecgmatch.data.selection import MULTI_LABEL, NO_LABEL, UNREADABLE, UNSAFE, Candidate, Drop, Selection, is_safe
+from safeecgmatch.data.descriptor import Dataset, Files
+from safeecgmatch.data.selection import MULTI_LABEL, NO_LABEL, UNREADABLE, UNSAFE, Candidate, Drop, Verdicts, is_safe
 from safeecgmatch.errors import UserError
 
 DATABASE, STATEMENTS = "ptbxl_database.csv", "scp_statements.csv"
-SUPERCLASSES = frozenset(SEEN["ptbxl"] + UNSEEN["ptbxl"])
+SEEN, UNSEEN = ("NORM", "MI", "CD"), ("STTC", "HYP")
+FILENAMES = {100: "filename_lr", 500: "filename_hr"}
 PUBLISHED_ROWS = 21_799  # version 1.0.3
 PUBLISHED_COUNTS = {"NORM": 9069, "MI": 2532, "STTC": 2400, "CD": 1708, "HYP": 535}
 LONGEST_CODES = 10_000  # characters; the longest of v1.0.3 has under 200, and a parser should not be fed a novel
 _PLAIN_CODES = re.compile(r"\{CODE(?:, CODE)*\}".replace("CODE", r"'[A-Za-z0-9_/()]+': [0-9]+\.[0-9]+"))
 
 
-def filename_column(sampling_rate: int) -> str:
-    """The 100 Hz files at exactly that rate, else the 500 Hz ones (resampled by the filter if need be)."""
-    return "filename_lr" if sampling_rate == 100 else "filename_hr"
+def stored_rate(sampling_rate: int) -> int:
+    """The published 100 Hz files at exactly that rate, else the 500 Hz ones, which the filter resamples if need be."""
+    return 100 if sampling_rate == 100 else 500
+
+
+def files(sampling_rate: int) -> Files:
+    rate = stored_rate(sampling_rate)
+    return Files(f"records{rate}", "dat", 12 * 10 * 2 * rate, tables={DATABASE: 7_000_000, STATEMENTS: 10_000})
 
 
 def read_csv(source: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
@@ -50,7 +57,7 @@ def superclass_of_code(statements: Path) -> dict[str, str]:
     return {
         row[""]: row["diagnostic_class"]
         for row in rows
-        if row["diagnostic"] in ("1", "1.0") and row["diagnostic_class"] in SUPERCLASSES
+        if row["diagnostic"] in ("1", "1.0") and row["diagnostic_class"] in SEEN + UNSEEN
     }
 
 
@@ -68,8 +75,14 @@ def parse_codes(text: str) -> tuple[str, ...] | None:
     return tuple(str(code) for code in codes) if isinstance(codes, dict) else None
 
 
+def _number(row: Mapping[str, str]) -> int:
+    return int(row["ecg_id"]) if row["ecg_id"].isascii() and row["ecg_id"].isdecimal() else -1
+
+
 def _judge(row: Mapping[str, str], classes: Mapping[str, str], column: str) -> Candidate | Drop:
     record = row["ecg_id"]
+    if _number(row) < 0:
+        return Drop(record, UNREADABLE, "its ecg_id is not a number")
     codes = parse_codes(row["scp_codes"])
     if codes is None:
         return Drop(record, NO_LABEL, "its scp_codes are not a dictionary of codes")
@@ -93,18 +106,14 @@ def check_counts(rows: int, counts: Mapping[str, int]) -> list[str]:
     return []
 
 
-def select(folder: Path, sampling_rate: int) -> Selection:
-    column = filename_column(sampling_rate)
+def select(folder: Path, sampling_rate: int, files: Sequence[str]) -> Verdicts:
+    """The table lists the records; `files` is not asked."""
+    column = FILENAMES[stored_rate(sampling_rate)]
     classes = superclass_of_code(folder / STATEMENTS)
     rows = read_csv(folder / DATABASE, ("ecg_id", "patient_id", "scp_codes", column))
-    numbered = [row for row in rows if row["ecg_id"].isascii() and row["ecg_id"].isdecimal()]
-    nameless = [
-        Drop(row["ecg_id"], UNREADABLE, "its ecg_id is not a number")
-        for row in rows
-        if not (row["ecg_id"].isascii() and row["ecg_id"].isdecimal())
-    ]
-    verdicts = [_judge(row, classes, column) for row in sorted(numbered, key=lambda row: int(row["ecg_id"]))]
-    candidates = [verdict for verdict in verdicts if isinstance(verdict, Candidate)]
-    counts = Counter(candidate.label for candidate in candidates)
-    dropped = nameless + [verdict for verdict in verdicts if isinstance(verdict, Drop)]
-    return Selection(candidates, dropped, check_counts(len(rows), counts))
+    verdicts = Verdicts.of([_judge(row, classes, column) for row in sorted(rows, key=_number)])
+    counts = Counter(candidate.label for candidate in verdicts.candidates)
+    return replace(verdicts, warnings=check_counts(len(rows), counts))
+
+
+DATASET = Dataset(url="https://physionet.org/files/ptb-xl/1.0.3/", files=files, select=select, seen=SEEN, unseen=UNSEEN)
