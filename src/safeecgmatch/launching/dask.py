@@ -117,7 +117,7 @@ class Home:
         published = set(self.client.list_datasets())
         known = sum(key_of(job) in published for job in waiting)
         if known:
-            print(f"{known} cells are on the scheduler already; nothing is submitted twice.", file=sys.stderr)
+            print(f"On the scheduler already: {known} of the cells; nothing is submitted twice.", file=sys.stderr)
         if not self.client.scheduler_info()["workers"]:
             print("The scheduler has no workers yet; cells wait for the first.", file=sys.stderr)
         futures: dict[Job, Future] = {}
@@ -238,7 +238,7 @@ def cancel() -> None:
         for name in names:
             client.unpublish_dataset(name)
         client.cancel(futures, force=True)
-        print(f"{len(names)} cells withdrawn from {settings.scheduler}.")
+        print(f"Cells withdrawn: {len(names)}, from {settings.scheduler}.")
 
 
 if __name__ == "__main__":
