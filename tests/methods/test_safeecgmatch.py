@@ -12,7 +12,8 @@ from safeecgmatch.engine.views import spectrum
 from safeecgmatch.methods.calimatch.method import CaliMatch
 from safeecgmatch.methods.parts.branch import Branch
 from safeecgmatch.methods.parts.temperature import fit_ova_temperature, fit_temperature
-from safeecgmatch.methods.safeecgmatch.method import SafeECGMatch, fuse, spectral_views
+from safeecgmatch.methods.safeecgmatch.method import SafeECGMatch, fuse
+from safeecgmatch.methods.safeecgmatch.views import spectral_views
 from safeecgmatch.metrics import auroc
 from tests.methods.harness import learn, make_training
 from tests.methods.toy import LEADS, SAMPLES, accepted_unseen_share, bits, run, toy_training

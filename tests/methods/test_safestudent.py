@@ -293,6 +293,18 @@ def test_selection(
     assert [row["competes"] for row in training.history] == [0, 1, 1, 1, 1]
 
 
+@pytest.mark.parametrize(("protocol", "temperature"), [("paper", 10.0), ("release", 1.0)])
+def test_unseen_score_is_the_negative_energy_discrepancy_of_the_student(protocol: str, temperature: float) -> None:
+    method = student(toy_training("safestudent", protocol))
+    z = torch.tensor([[4.0, 0.0, 0.0], [0.1, 0.0, 0.0]], dtype=torch.float64)
+    score = method.predict({"class_logits.main": z})["main"].ood_score
+    assert score is not None and score[0] < score[1]  # the undecided record looks unseen
+    for row, value in zip(z.tolist(), score.tolist(), strict=True):
+        energies = [math.exp(logit / temperature) for logit in row]
+        rest = sum(energies) - max(energies) + 1e-5
+        assert value == pytest.approx(-temperature * (math.log(sum(energies)) - math.log(rest)))
+
+
 def test_gradients_reach_the_student_in_both_phases_and_never_the_teacher() -> None:
     training = toy_training("safestudent", "paper")
     assert all(gradients(training, 0).values())

@@ -13,6 +13,7 @@ from safeecgmatch.engine.contract import Losses
 from safeecgmatch.methods.base import Hyper, Switches
 from safeecgmatch.methods.parts.branch import Calibration, Temperatures, smoothed_targets
 from safeecgmatch.methods.parts.calibration import (
+    Scores,
     class_calibration_loss,
     inlier_scores,
     one_vs_all_calibration_loss,
@@ -55,6 +56,12 @@ class Heads:
     z_s: Tensor
 
 
+@torch.no_grad()
+def own_scores(heads: Heads, now: Calibration) -> Scores:
+    """What a branch thinks of its first weak view."""
+    return inlier_scores(heads.z_1, heads.o_1, now.t_class, now.t_ova)
+
+
 def step(
     y: Tensor,
     heads: Heads,
@@ -63,14 +70,18 @@ def step(
     switches: CaliMatchSwitches,
     late: bool,
     calibrated: bool = True,
+    judged: Scores | None = None,
 ) -> Losses:
-    """One branch, Eq. (18). Before `late` the last three terms are exactly 0 and reach no parameter."""
+    """One branch, Eq. (18). Before `late` the last three terms are exactly 0 and reach no parameter.
+
+    Selection and pseudo-labels come from the branch's own scores of the first weak view, or from `judged`.
+    """
     zero = heads.z_l.new_zeros(())
     cls_cal, ood_cal, fix = zero, zero, zero
     cls, ood = cross_entropy(heads.z_l, y), one_vs_all_loss(heads.o_l, y)
     socr = soft_consistency_loss(heads.o_1, heads.o_2)
     with torch.no_grad():
-        s_in, s_out, p = inlier_scores(heads.z_1, heads.o_1, now.t_class, now.t_ova)
+        s_in, s_out, p = own_scores(heads, now) if judged is None else judged
         confidence, pseudo = p.max(dim=1)
         thresholds = hyper.inlier_threshold, hyper.confidence_threshold
         accepted = select_inliers(s_in, s_out, confidence, *thresholds, switches.selection_strict) & late

@@ -94,6 +94,11 @@ class ECGMatch(Taught[ECGMatchSwitches]):
     def competes(self, iteration: int) -> bool:
         return iteration > self.pretraining
 
+    def monitors(self) -> dict[str, float]:
+        """With the accuracy of the weights that the teaching starts from, as soon as there are any."""
+        early = {"pretraining_accuracy": self.best_accuracy} if self.best_accuracy >= 0 else {}
+        return early | super().monitors()
+
     def outputs(self, x: Tensor) -> Outputs:
         return {"class_logits.main": F.logsigmoid(self.network(x))}
 

@@ -5,6 +5,8 @@ Shapes: class logits (n, K); one-vs-all logits (n, 2K), first K "outlier", last 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -42,13 +44,19 @@ def one_vs_all_calibration_loss(logits: Tensor, labels: Tensor, beta: Tensor, te
     return positive.mean() + negative.mean()
 
 
-def inlier_scores(
-    class_logits: Tensor, ova_logits: Tensor, t_class: Tensor, t_ova: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Eq. (15): S = sum_k p_k r_in,k, its complement sum_k p_k r_out,k, and p; all tempered (Eqs. 11-12)."""
+class Scores(NamedTuple):
+    """What is known of unlabelled records, all tempered (Eqs. 11-12)."""
+
+    s_in: Tensor  # (n,) S
+    s_out: Tensor  # (n,) 1 - S
+    p: Tensor  # (n, K)
+
+
+def inlier_scores(class_logits: Tensor, ova_logits: Tensor, t_class: Tensor, t_ova: Tensor) -> Scores:
+    """Eq. (15): S = sum_k p_k r_in,k, its complement sum_k p_k r_out,k, and p."""
     p = (class_logits / t_class).softmax(dim=1)
     outlier, inlier = one_vs_all_probabilities(ova_logits / t_ova)
-    return (p * inlier).sum(dim=1), (p * outlier).sum(dim=1), p
+    return Scores((p * inlier).sum(dim=1), (p * outlier).sum(dim=1), p)
 
 
 def select_inliers(s_in: Tensor, s_out: Tensor, confidence: Tensor, t1: float, t2: float, strict: bool) -> Tensor:

@@ -18,11 +18,12 @@ from typing import Any
 
 import torch
 
-from safeecgmatch.engine.contract import Batch, Evaluation, Losses
+from safeecgmatch.engine.contract import Batch, Evaluation, Losses, Outputs, Prediction
 from safeecgmatch.engine.views import strong, weak
 from safeecgmatch.methods.base import Context, SingleNetwork
 from safeecgmatch.methods.parts.losses import cross_entropy
 from safeecgmatch.methods.parts.teacher import Teacher
+from safeecgmatch.methods.safestudent.energy import energy_discrepancy
 from safeecgmatch.methods.safestudent.step import StudentHyper, StudentSwitches, step
 
 PHASE_ONE = 5  # one evaluation in five belongs to it
@@ -53,7 +54,8 @@ class SafeStudent(SingleNetwork[StudentHyper, StudentSwitches]):
         x_l = weak(batch.x_l, views)
         if n < self.phase_one:
             supervised = cross_entropy(self.network(x_l), batch.y_l)
-            yield Losses(supervised, {"supervised": supervised})
+            nothing = torch.zeros_like(batch.position_u)
+            yield Losses(supervised, {"supervised": supervised}, accepted=nothing.bool(), pseudo=nothing)
             return
         t = self.teacher(weak(batch.x_u, views) if self.switches.teacher_view == "weak" else batch.x_u)
         z = self.network(torch.cat([x_l, strong(batch.x_u, views, self.setting.sampling_rate)]))
@@ -90,6 +92,11 @@ class SafeStudent(SingleNetwork[StudentHyper, StudentSwitches]):
 
     def must_beat_early_phases(self) -> bool:
         return self.switches.selection_includes_pretrain
+
+    def predict(self, outputs: Outputs) -> dict[str, Prediction]:
+        """Unseen score: the student's energy discrepancy, which is large for seen classes, with a minus sign."""
+        z = outputs["class_logits.main"]
+        return {"main": Prediction(z.log_softmax(dim=1), -energy_discrepancy(z, self.switches.temperature))}
 
     def memory(self) -> dict[str, Any]:
         best = {"accuracy": self.kept_accuracy, "weights": self.kept.state(), "optimizer": self.kept_optimizer}
