@@ -40,7 +40,7 @@ def finish(process: subprocess.Popen) -> None:
 
 
 def outputs(project: Path, method: str) -> dict[str, bytes]:
-    folder = project / "runs" / "ptbxl" / method / "60" / "1"
+    folder = project / "scratch" / method / "finished" / "run"
     return {name: (folder / name).read_bytes() for name in FILES}
 
 
@@ -53,7 +53,7 @@ def outputs(project: Path, method: str) -> dict[str, bytes]:
 def test_killed_ten_times_a_cell_ends_with_the_same_bytes(tmp_path, method, protocol):
     undisturbed, killed = make_project(tmp_path / "whole", protocol), make_project(tmp_path / "killed", protocol)
     finish(start(undisturbed, method))
-    checkpoint = killed / "scratch" / "ptbxl" / method / "60" / "1" / "checkpoint.pt"
+    checkpoint = killed / "scratch" / method / "checkpoint.pt"
     chance = random.Random(method)
     kills = 0
     for _ in range(10):
