@@ -113,7 +113,6 @@ def run(
     from safeecgmatch.launching import graph
     from safeecgmatch.launching.cluster import load_cluster
     from safeecgmatch.launching.jobs import Detached
-    from safeecgmatch.launching.registry import launcher
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
@@ -122,7 +121,6 @@ def run(
     params = load_params()
     plan = graph.make_plan(params, targets or [])
     how = graph.How(on, jobs, tuple(filter(None, gpus.split(","))), load_cluster(), dry_run)
-    launcher(on)  # a wrong name or a missing extra is told before anything runs
     try:
         failed = graph.run(plan, params, how)
     except Detached as going_on:

@@ -11,11 +11,15 @@ from pathlib import Path
 from safeecgmatch.cells import Cell
 from safeecgmatch.config import PROPOSED, load_params
 from safeecgmatch.engine.fingerprint import resolve
+from safeecgmatch.launching.adoption import adopt
 from safeecgmatch.launching.cell import train_cell
 from safeecgmatch.launching.scratch import Scratch
 
 if __name__ == "__main__":
     name = sys.argv[1]
+    params = load_params()
     cell = Cell("ptbxl", name, 60, 1, "full", 1.0 if name == PROPOSED else None)
-    params, data = load_params(), Path("data")
-    train_cell(params, cell, resolve(params, cell, data), Scratch(Path("scratch", name)), data, "none")
+    config = resolve(params, cell)
+    scratch = Scratch.of(cell.path, config["fingerprint"])
+    train_cell(params, cell, config, scratch, Path("data"), scratch.uid())
+    adopt(cell.path, config)

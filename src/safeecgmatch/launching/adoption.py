@@ -16,7 +16,7 @@ from safeecgmatch.files import atomic_path, read_json, read_yaml, write_json
 from safeecgmatch.launching.scratch import Scratch
 from safeecgmatch.tracking.record import flat
 
-HASHES = ("config_hash", "fingerprint")
+NO_PARAMS = ("config_hash", "fingerprint", "in_force")  # what follows from the rest
 LONGEST_LIST = 3
 
 
@@ -61,7 +61,7 @@ def refusal(scratch: Scratch, config: Mapping[str, Any]) -> str:
 
 def difference(other: Scratch, config: Mapping[str, Any]) -> str:
     """Which of params, code and data differ, with the first keys and modules that do."""
-    theirs, ours = ({k: v for k, v in c.items() if k not in HASHES} for c in (read_yaml(other.config), config))
+    theirs, ours = ({k: v for k, v in c.items() if k not in NO_PARAMS} for c in (read_yaml(other.config), config))
     parts = []
     old, new = flat(theirs), flat(ours)
     keys = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))

@@ -154,8 +154,11 @@ def run(session: Session, scratch: Scratch, label: str) -> str:
 
 
 def watch_parent() -> None:
-    """When the process that started this one has gone, end as after a SIGTERM, and hard if that does not help."""
-    parent = os.getppid()
+    """When the process that started this one has gone, end as after a SIGTERM, and hard if that does not help.
+
+    A launcher names itself in SAFEECGMATCH_PARENT: it may go while this process still imports.
+    """
+    parent = int(os.environ.get("SAFEECGMATCH_PARENT", os.getppid()))
 
     def watch() -> None:
         while os.getppid() == parent:
