@@ -21,7 +21,11 @@ CLOSED_SET = ("acc", "balanced_accuracy", "macro_f1", "ece", "ace", "sce", "nll"
 
 OPEN_SET = ("auroc", "fpr95")
 
-METRICS = CLOSED_SET + OPEN_SET
+REFUSED = (0, 10, 20, 30, 40, 50)  # per cent of the open test set
+
+REFUSAL = ("aurc", *(f"acc_refusing_{share}" for share in REFUSED))
+
+METRICS = CLOSED_SET + OPEN_SET + REFUSAL
 
 
 def accuracy(probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> float:
@@ -183,6 +187,13 @@ def open_set_metrics(scores: npt.ArrayLike, unseen: npt.ArrayLike) -> dict[str, 
     if positive.all() or not positive.any():
         return {}
     return {"auroc": auroc(scores, positive), "fpr95": fpr95(scores, positive)}
+
+
+def refusal_metrics(correct: npt.ArrayLike, scores: npt.ArrayLike) -> dict[str, float]:
+    """What refusing the records of the highest unseen-class scores buys: AURC, and accuracy on those answered."""
+    certain = -np.asarray(scores, dtype=np.float64)
+    answered = {f"acc_refusing_{share}": accuracy_after_refusal(correct, certain, share / 100) for share in REFUSED}
+    return {"aurc": area_under_risk_coverage(correct, certain), **answered}
 
 
 def scaled_log_probabilities(log_probabilities: npt.ArrayLike, temperature: float) -> Array:

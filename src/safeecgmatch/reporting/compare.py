@@ -11,7 +11,7 @@ import pandas as pd
 from safeecgmatch.config import PROPOSED, Params
 from safeecgmatch.reporting.names import higher_is_better
 from safeecgmatch.reporting.published import PublishedCell, published
-from safeecgmatch.reporting.results import Entry
+from safeecgmatch.reporting.results import SeedMean
 from safeecgmatch.reporting.statistics import Summary, holm, kendall_tau, welch_p
 from safeecgmatch.reporting.tables import Table
 
@@ -61,7 +61,7 @@ class Comparison:
     row: str
     label: str
     paper: PublishedCell
-    ours: Entry
+    ours: SeedMean
     difference: float
     p: float
     p_holm: float
@@ -94,7 +94,7 @@ def verdict(difference: float, p_holm: float, barrier: str) -> str:
 
 
 def compare_column(
-    table: str, dataset: str, metric: str, cells: list[tuple[str, str, PublishedCell, Entry]], params: Params
+    table: str, dataset: str, metric: str, cells: list[tuple[str, str, PublishedCell, SeedMean]], params: Params
 ) -> ColumnComparison:
     """Differences on real data of any size; tests and verdicts only where the sizes are the paper's too."""
     generated = params.data.source(dataset).source == "phantom"
@@ -121,15 +121,15 @@ def compare(tables: list[Table], params: Params) -> list[ColumnComparison]:
         if table.name not in PAPER_TABLES:
             continue
         printed = published(PAPER_TABLES[table.name])
-        levels = list(dict.fromkeys(row.selection.ood for row in table.rows))
+        levels = list(dict.fromkeys(row.runs.ood for row in table.rows))
         for dataset in dict.fromkeys(column.dataset for column in table.columns):
             for ood in levels:
                 for j, column in enumerate(table.columns):
                     cells = []
-                    for row, entries in zip(table.rows, table.entries, strict=True):
+                    for row, values in zip(table.rows, table.values, strict=True):
                         key = (dataset, row.key, ood, column.metric)
-                        if column.dataset == dataset and row.selection.ood == ood and key in printed:
-                            cells.append((row.key, row.label, printed[key], entries[j]))
+                        if column.dataset == dataset and row.runs.ood == ood and key in printed:
+                            cells.append((row.key, row.label, printed[key], values[j]))
                     if cells:
                         found.append(compare_column(PAPER_TABLES[table.name], dataset, column.metric, cells, params))
     return found
