@@ -40,7 +40,7 @@ class Setting(Strict):
     ood: int
 
 
-class Test(Strict):
+class Check(Strict):
     """One comparison, made in each of its settings."""
 
     kind: Literal["superior", "tradeoff", "noninferior", "equivalent", "rank", "purity", "score"]
@@ -61,7 +61,7 @@ class Claim(Strict):
     decided_by: str
     criterion: str
     reduced: str
-    tests: list[Test]
+    tests: list[Check]
     primary: bool = False
     combine: Literal["all", "any"] = "all"
     readings: Literal["all", "main", "main_fused", "none"] = "all"

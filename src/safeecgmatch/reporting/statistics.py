@@ -45,6 +45,15 @@ def summarise(values: Sequence[float]) -> Summary:
     return Summary(float(array.mean()), float(array.std(ddof=1)) if array.size > 1 else float("nan"), array.size)
 
 
+def distinct(values: Sequence[float], descending: bool) -> list[float]:
+    """The values from best to worst without ties."""
+    found: list[float] = []
+    for value in sorted(values, reverse=descending):
+        if not found or abs(value - found[-1]) > TIE:
+            found.append(value)
+    return found
+
+
 def student_interval(summary: Summary, bounded: bool, confidence: float = CONFIDENCE) -> tuple[float, float]:
     """Student's interval of a mean, on the logit scale if `bounded` to [0, 1], else on the log scale of a positive one.
 
@@ -128,18 +137,26 @@ class Difference:
         return self.se_seeds, self.se_records, self.seeds
 
     def power(self, gain: float, level: float = 1 - CONFIDENCE) -> float:
-        """Probability that a true `gain` > 0 would give an interval above 0, if the spread is what was seen.
+        """Probability that a true `gain` > 0 would give an interval above 0, if the spread is what was seen."""
+        from scipy.special import ndtr
 
-        The seeds' variance is itself estimated, so the mean is taken over chi-square quantiles of it.
-        """
-        from scipy.special import chdtri, ndtr
+        total, half = self._widths(1 - level / 2)
+        return float(np.mean(ndtr((gain - half) / total))) if total else 1.0
 
-        total = math.hypot(self.se_seeds, self.se_records)
-        if total == 0:
-            return 1.0
+    def power_of_equivalence(self, margin: float, level: float = 1 - CONFIDENCE) -> float:
+        """Probability that no true difference would be found equivalent within the margin."""
+        from scipy.special import ndtr
+
+        total, half = self._widths(1 - level)
+        return float(np.mean(np.maximum(2 * ndtr((margin - half) / total) - 1, 0))) if total else 1.0
+
+    def _widths(self, quantile: float) -> tuple[float, npt.NDArray]:
+        """The true spread, and half widths of intervals: the seeds' variance is itself estimated, so over its quantiles."""
+        from scipy.special import chdtri
+
         tails = (np.arange(2000) + 0.5) / 2000
         seen = self.se_seeds * np.sqrt(chdtri(self.seeds - 1, tails) / (self.seeds - 1))
-        return float(np.mean(ndtr((gain - self.half_width(1 - level / 2, seen)) / total)))
+        return math.hypot(self.se_seeds, self.se_records), self.half_width(quantile, seen)
 
 
 def paired_difference(
