@@ -38,7 +38,7 @@ class Grid(Strict):
 class Ablation(Strict):
     datasets: list[Dataset]
     ood_levels: list[OodLevel]
-    variants: list[Literal["no_freq_cal", "no_cal"]]
+    variants: list[Literal["no_freq_cal", "no_cal", "learned_t", "two_time", "coupled", "log_spectrum"]]
     lambda_sum: Weight
 
 

@@ -23,7 +23,11 @@ CLOSED_SET = ("acc", "balanced_accuracy", "macro_f1", "ece", "ace", "sce", "nll"
 
 OPEN_SET = ("auroc", "fpr95")
 
-METRICS = CLOSED_SET + OPEN_SET
+REFUSED = (0, 10, 20, 30, 40, 50)  # per cent of the open test set
+
+REFUSAL = ("aurc", *(f"acc_refusing_{share}" for share in REFUSED))
+
+METRICS = CLOSED_SET + OPEN_SET + REFUSAL
 
 
 def accuracy(probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> float:
@@ -162,6 +166,36 @@ def fpr95(scores: npt.ArrayLike, unseen: npt.ArrayLike) -> float:
     return float(np.mean(values[~positive] >= threshold))
 
 
+def acceptance_threshold(seen_scores: npt.ArrayLike, share: float) -> float:
+    """The lowest unseen-class score that still accepts at least `share` of these seen records; `<=` it is accepted."""
+    ascending = np.sort(np.asarray(seen_scores, dtype=np.float64))
+    wanted = int(np.ceil(round(share * ascending.size, 6)))  # 0.95 * 20 is 19, not 19.000000000000004
+    return float(ascending[max(wanted, 1) - 1])
+
+
+def risk_coverage(correct: npt.ArrayLike, confidence: npt.ArrayLike) -> tuple[Array, Array]:
+    """Coverage k / N and risk, the share of errors among the k most confident records, for k = 1..N.
+
+    Records of equal confidence count with their mean, as if their order were drawn, so the given order does not matter.
+    """
+    wrong, certain = ~np.asarray(correct, dtype=bool), np.asarray(confidence, dtype=np.float64)
+    _, level, count = np.unique(-certain, return_inverse=True, return_counts=True)
+    errors = (np.bincount(level, weights=wrong) / count)[np.sort(level)]
+    accepted = np.arange(1, certain.size + 1)
+    return accepted / certain.size, np.cumsum(errors) / accepted
+
+
+def area_under_risk_coverage(correct: npt.ArrayLike, confidence: npt.ArrayLike) -> float:
+    """Mean risk over all coverages (Geifman et al., ICLR 2019): 0 where every record is right."""
+    return float(np.mean(risk_coverage(correct, confidence)[1]))
+
+
+def accuracy_after_refusal(correct: npt.ArrayLike, confidence: npt.ArrayLike, refused: float) -> float:
+    """Accuracy on the rest when the least certain `refused` of the records (a share below 1) are not answered."""
+    risk = risk_coverage(correct, confidence)[1]
+    return float(1 - risk[risk.size - 1 - int(round(refused * risk.size, 6))])
+
+
 def probabilities_of(log_probabilities: npt.ArrayLike) -> npt.NDArray[np.float32]:
     """The float32 probabilities that enter the metrics; rounding may not push one above 1."""
     values = np.exp(np.asarray(log_probabilities, dtype=np.float64)).astype(np.float32)
@@ -189,6 +223,13 @@ def open_set_metrics(scores: npt.ArrayLike, unseen: npt.ArrayLike) -> dict[str, 
     if positive.all() or not positive.any():
         return {}
     return {"auroc": auroc(scores, positive), "fpr95": fpr95(scores, positive)}
+
+
+def refusal_metrics(correct: npt.ArrayLike, scores: npt.ArrayLike) -> dict[str, float]:
+    """What refusing the records of the highest unseen-class scores buys: AURC, and accuracy on those answered."""
+    certain = -np.asarray(scores, dtype=np.float64)
+    answered = {f"acc_refusing_{share}": accuracy_after_refusal(correct, certain, share / 100) for share in REFUSED}
+    return {"aurc": area_under_risk_coverage(correct, certain), **answered}
 
 
 def scaled_log_probabilities(log_probabilities: npt.ArrayLike, temperature: float) -> Array:

@@ -20,7 +20,7 @@ from safeecgmatch.reporting.compare import (
 )
 from safeecgmatch.reporting.compare_render import comparison_markdown, comparison_tex, verdict_counts
 from safeecgmatch.reporting.published import published_cells
-from safeecgmatch.reporting.results import Entry
+from safeecgmatch.reporting.results import SeedMean
 from safeecgmatch.reporting.statistics import Summary, holm, welch_p
 from safeecgmatch.reporting.tables import Table, build_tables
 from tests.reporting.conftest import Study
@@ -91,9 +91,9 @@ def copy_of_the_paper(tables: list[Table], shift: float) -> list[Table]:
             for row in table.rows:
                 line = []
                 for column in table.columns:
-                    key = (names[table.name], column.dataset, row.key, row.selection.ood, column.metric)
+                    key = (names[table.name], column.dataset, row.key, row.runs.ood, column.metric)
                     paper = printed[key].summary
-                    line.append(Entry(Summary(paper.mean + shift, paper.std, 3), 3))
+                    line.append(SeedMean(Summary(paper.mean + shift, paper.std, 3), 3))
                 entries.append(line)
             copies.append(Table(table.name, "", table.rows, table.columns, entries, table.template))
     return copies

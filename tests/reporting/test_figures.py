@@ -5,6 +5,7 @@ import sys
 
 import numpy as np
 import pytest
+from safeecgmatch.reporting.reliability import reliability_figure
 
 from safeecgmatch.cells import Cell
 from safeecgmatch.metrics import ece, probabilities_of
@@ -16,7 +17,6 @@ from safeecgmatch.reporting.figures import (
     tradeoff_figure,
     training_grid,
 )
-from safeecgmatch.reporting.reliability import reliability_figure
 from safeecgmatch.reporting.results import Results
 from tests.reporting.conftest import Study
 from tests.reporting.synthetic import BASELINES, make_predictions

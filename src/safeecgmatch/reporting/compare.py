@@ -12,7 +12,7 @@ from safeecgmatch.config import PROPOSED, Params
 from safeecgmatch.reporting.barriers import barriers, generated
 from safeecgmatch.reporting.names import higher_is_better
 from safeecgmatch.reporting.published import PublishedCell, published
-from safeecgmatch.reporting.results import Entry
+from safeecgmatch.reporting.results import SeedMean
 from safeecgmatch.reporting.statistics import CONFIDENCE, TIE, Summary
 from safeecgmatch.reporting.tables import Table
 
@@ -34,7 +34,7 @@ class Comparison:
     row: str
     label: str
     paper: PublishedCell
-    ours: Entry
+    ours: SeedMean
     difference: float
     low: float
     high: float
@@ -75,7 +75,7 @@ def kendall_tau(pairs: list[tuple[float, float]]) -> float:
 
 
 def compare_column(
-    table: str, dataset: str, metric: str, cells: list[tuple[str, str, PublishedCell, Entry]], params: Params
+    table: str, dataset: str, metric: str, cells: list[tuple[str, str, PublishedCell, SeedMean]], params: Params
 ) -> ColumnComparison:
     """Levels are compared at the paper's setting alone, the order of the rows on real data of any size."""
     barrier, made_up = ", ".join(barriers(params, dataset)), generated(params, dataset)
@@ -102,15 +102,15 @@ def compare(tables: list[Table], params: Params) -> list[ColumnComparison]:
         if table.name not in PAPER_TABLES:
             continue
         printed = published(PAPER_TABLES[table.name])
-        levels = list(dict.fromkeys(row.selection.ood for row in table.rows))
+        levels = list(dict.fromkeys(row.runs.ood for row in table.rows))
         for dataset in dict.fromkeys(column.dataset for column in table.columns):
             for ood in levels:
                 for j, column in enumerate(table.columns):
                     cells = []
-                    for row, entries in zip(table.rows, table.entries, strict=True):
+                    for row, values in zip(table.rows, table.values, strict=True):
                         key = (dataset, row.key, ood, column.metric)
-                        if column.dataset == dataset and row.selection.ood == ood and key in printed:
-                            cells.append((row.key, row.label, printed[key], entries[j]))
+                        if column.dataset == dataset and row.runs.ood == ood and key in printed:
+                            cells.append((row.key, row.label, printed[key], values[j]))
                     if cells:
                         found.append(compare_column(PAPER_TABLES[table.name], dataset, column.metric, cells, params))
     return found

@@ -93,11 +93,12 @@ def samples_of(
 
 
 def rows_by_setting(stored: list[StoredCell], metrics: pd.DataFrame) -> dict[tuple[str, int], Rows]:
-    """Every counted cell's samples, by setting and row key; `metrics` are those cells' rows of metrics.csv."""
+    """The samples of every cell that has a result, by setting and row key; `metrics` are the rows of metrics.csv."""
+    stored = [member for member in stored if member.counted and not member.diverged]
     found: dict[tuple[str, int], Rows] = {}
     resamplers = {name: resampler_of(name, stored) for name in dict.fromkeys(member.cell.dataset for member in stored)}
     keyed = {key: part.set_index(["metric", "scaling"])["value"] for key, part in metrics.groupby(["cell", "branch"])}
-    for member in (member for member in stored if member.counted):
+    for member in stored:
         cell = member.cell
         rows = found.setdefault((cell.dataset, cell.ood), {})
         own = cell.method == PROPOSED

@@ -11,7 +11,7 @@ from safeecgmatch.cells import cells
 from safeecgmatch.errors import UserError
 from safeecgmatch.files import sha256_of
 from safeecgmatch.reporting.evaluate import evaluate, write_evaluation
-from safeecgmatch.reporting.page import bibliography, write_report
+from safeecgmatch.reporting.report import bibliography, write_report
 from tests.reporting.synthetic import make_params, write_cell
 
 PARAMS = make_params(

@@ -35,17 +35,20 @@ from safeecgmatch.reporting.results import Results
 from safeecgmatch.reporting.tables import Table, build_tables
 
 BIBLIOGRAPHY = Path(__file__).with_name("references.bib")
-PLOTS = ("training", "reliability", "ood_scores")
-TITLES = {
-    "table1_summary": "Table 1: summary",
-    "table2_ablation": "Table 2: ablation",
-    "table3_benchmark": "Table 3: full benchmark",
-    "table4_sensitivity": "Table 4: sensitivity to lambda_sum",
-    "table5_further_metrics": "Further metrics",
-    "table6_open_set": "Detection of unseen classes",
-    "table7_posthoc": "After post-hoc temperature scaling",
-    "table8_branches": "Branch by branch",
-}
+PLOTS = ("training", "reliability", "ood_scores", "refusal", "confusion")
+NO_GAINS = [
+    "dataset",
+    "ood",
+    "metric",
+    "scaling",
+    "reading",
+    "rival",
+    "estimate",
+    "low",
+    "high",
+    "relation",
+    "generated",
+]
 
 
 def read_csv(path: Path) -> pd.DataFrame:
@@ -71,7 +74,7 @@ def write_tables(
     """Each table as .tex, .md and .csv, paper versus ours, references.bib and the document that compiles all."""
     for table in tables:
         (folder / f"{table.name}.tex").write_text(to_tex(table), encoding="utf-8")
-        notes = "\n\n".join([table.caption, to_markdown(table).rstrip(), *table.notes])
+        notes = "\n\n".join([f"{table.caption} {table.source}", to_markdown(table).rstrip(), *table.notes])
         (folder / f"{table.name}.md").write_text(f"{notes}\n", encoding="utf-8")
         table.frame().to_csv(folder / f"{table.name}.csv", index=False)
     (folder / "paper_vs_ours.tex").write_text(comparison_tex(columns, source), encoding="utf-8")
@@ -109,8 +112,8 @@ def readme(
         gains=gain_markdown(gains_over(columns)),
         tables=[
             {
-                "title": TITLES[table.name],
-                "caption": table.caption.removesuffix(source).strip(),
+                "title": table.title,
+                "caption": table.caption,
                 "body": to_markdown(table),
                 "notes": table.notes,
             }
@@ -133,10 +136,11 @@ def write_report(params: Params, folder: Path) -> None:
     source = provenance(params, runs)
     tables = build_tables(params, metrics, runs)
     columns = compare(tables, params)
+    gains = pd.DataFrame(columns=NO_GAINS)
     with atomic_path(folder / "tables") as partial:
         partial.mkdir()
         write_tables(partial, tables, columns, params, source)
     with atomic_path(folder / "figures") as partial:
         partial.mkdir()
-        write_figures(partial, params, Results(metrics, params.grid.seeds), plots, runs)
+        write_figures(partial, params, Results(metrics, runs), plots, runs, gains)
     write_text(folder / "README.md", readme(params, tables, columns, runs, source))
