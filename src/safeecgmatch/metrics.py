@@ -94,7 +94,7 @@ def ece_floor(probabilities: npt.ArrayLike, bins: int = BINS) -> float:
 
 
 def ece_debiased(probabilities: npt.ArrayLike, labels: npt.ArrayLike, bins: int = BINS) -> float:
-    """ECE less its bias from the noise of each bin's accuracy (Kumar et al., 2019, their L1 estimator); may be negative.
+    """ECE less its bias from the noise of each bin's accuracy (Kumar et al., 2019, for L1); may be negative.
 
     2 ECE - sum_b (n_b / N) E|X_b|, X_b normal with the bin's gap as mean and variance accuracy (1 - accuracy) / n_b.
     """

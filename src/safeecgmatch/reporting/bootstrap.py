@@ -1,7 +1,8 @@
-"""Metrics over resampled test records: a Poisson bootstrap, the same weights for every cell that holds a record.
+"""Metrics over resampled test records: the Bayesian bootstrap (Rubin, 1981), the same weights for every cell.
 
-With weight w_i ~ Poisson(1) of record i, sums over records become weighted sums; bins and groups stay those of the data.
-Every metric here is a sum of absolute weighted sums, so one matrix product gives all resamplings of a cell at once.
+With weight w_i ~ Exponential(1) of record i, sums over records become weighted sums; bins and groups stay those of the
+data. No weight is 0, so that a small set never loses a class. Every metric here is made of weighted sums, so one matrix
+product gives all resamplings of a cell at once.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ class Resampler:
     def __init__(self, name: str, records: npt.NDArray, resamplings: int = RESAMPLINGS) -> None:
         self.records = np.unique(records)
         generator = np.random.default_rng(list(f"bootstrap {name}".encode()))
-        self._weights = generator.poisson(1.0, (resamplings, self.records.size)).astype(np.float64)
+        self._weights = generator.standard_exponential((resamplings, self.records.size))
 
     def weights(self, records: npt.NDArray) -> Array:
         return self._weights[:, np.searchsorted(self.records, records)]
 
 
 def members(group: npt.NDArray[np.int64], groups: int) -> Array:
-    """(N, groups) indicators; a negative group is none."""
+    """(N, groups) indicators; a record of group -1 is in none."""
     return (group[:, None] == np.arange(groups)).astype(np.float64)
 
 
@@ -61,9 +62,9 @@ def closed_set_draws(log_probabilities: npt.ArrayLike, labels: npt.NDArray, weig
         hit = (labels == k).astype(np.float64)
         sce.append(gap(bin_of(values[:, k]), values[:, k], hit).sum(axis=1) / total)
         group = group_of(values[:, k])
-        sizes = weights @ members(group, BINS)
-        filled = np.maximum(sizes, 1.0)  # an empty group has no gap either
-        ace.append((gap(group, values[:, k], hit) / filled).sum(axis=1) / np.sum(sizes > 0, axis=1))
+        filled = group.max() + 1  # fewer than BINS where there are fewer records
+        sizes = weights @ members(group, filled)
+        ace.append((gap(group, values[:, k], hit)[:, :filled] / sizes).mean(axis=1))
     accuracy = weights @ correct / total
     return {"acc": accuracy, "ece": ece, "ace": np.mean(ace, axis=0), "sce": np.mean(sce, axis=0)}
 

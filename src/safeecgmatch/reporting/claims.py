@@ -147,8 +147,7 @@ def fixation_notes(runs: pd.DataFrame) -> list[str]:
     notes = [f"The rules (claims.yaml) were fixed at commit {now.commit[:SHOWN]} on {now.date[:16].replace('T', ' ')}."]
     if now.edited:
         notes.append("Warning: claims.yaml has been edited since, and the edit is not committed.")
-    commits = runs["commit"].dropna().unique() if "commit" in runs else []
-    for commit in commits:
+    for commit in runs["commit"].dropna().unique() if "commit" in runs else ():
         changed = changed_since(commit)
         if changed:
             notes.append(

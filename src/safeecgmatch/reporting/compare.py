@@ -19,9 +19,9 @@ from safeecgmatch.reporting.tables import Table
 ROUNDING = 0.0005  # of a number printed with three decimals
 NOTE = (
     "Descriptive: our mean less the printed one, with a 95 % Welch interval from the printed standard deviation and "
-    "n = 3 (Table 2's population values rescaled), widened by the rounding of the print. Where the study differs from the "
-    "paper's setting, levels are not compared. Kendall's tau-b compares the order of the rows. No verdict is formed here: "
-    "with three seeds on each side a difference of 0.02 is found by chance as often as not."
+    "n = 3 (Table 2's population values rescaled), widened by the rounding of the print. Where the study differs from "
+    "the paper's setting, levels are not compared. Kendall's tau-b compares the order of the rows. No verdict is "
+    "formed here: three seeds against three cannot tell a difference of 0.02 from none."
 )
 PAPER_TABLES = {"table2_ablation": "ablation", "table3_benchmark": "benchmark", "table4_sensitivity": "sensitivity"}
 

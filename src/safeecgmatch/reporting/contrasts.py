@@ -97,15 +97,18 @@ def rows_by_setting(stored: list[StoredCell], metrics: pd.DataFrame) -> dict[tup
     stored = [member for member in stored if member.counted and not member.diverged]
     found: dict[tuple[str, int], Rows] = {}
     resamplers = {name: resampler_of(name, stored) for name in dict.fromkeys(member.cell.dataset for member in stored)}
-    keyed = {key: part.set_index(["metric", "scaling"])["value"] for key, part in metrics.groupby(["cell", "branch"])}
+    keyed: dict[tuple[str, str], dict[tuple[str, str], float]] = {}
+    columns = ["cell", "branch", "metric", "scaling", "value"]
+    for path, name, metric, scaling, value in metrics[columns].itertuples(index=False):
+        keyed.setdefault((path, name), {})[metric, scaling] = value
     for member in stored:
         cell = member.cell
         rows = found.setdefault((cell.dataset, cell.ood), {})
         own = cell.method == PROPOSED
         for branch in branches_of(member.predictions) if own else [reported_branch(member.predictions)]:
             key = f"{row_name(cell)}@{branch}" if own else cell.method
-            values = keyed[cell.path, branch].to_dict()
-            for suffix, measure, sample in samples_of(member, branch, resamplers[cell.dataset], values):
+            samples = samples_of(member, branch, resamplers[cell.dataset], keyed[cell.path, branch])
+            for suffix, measure, sample in samples:
                 rows.setdefault(key + suffix, {}).setdefault(measure, {})[cell.seed] = sample
     return found
 
@@ -131,7 +134,7 @@ def _branch(key: str) -> str:
 
 def contrast_frame(settings: dict[tuple[str, int], Rows]) -> pd.DataFrame:
     """One line per setting, measure and pair with at least two common seeds; positive is better for the candidate."""
-    lines: list[dict[str, Any]] = []
+    lines: list[tuple[Any, ...]] = []
     for (dataset, ood), rows in settings.items():
         for candidate, rival in wanted_pairs(sorted(rows)):
             for measure in MEASURES:
@@ -143,35 +146,14 @@ def contrast_frame(settings: dict[tuple[str, int], Rows]) -> pd.DataFrame:
                 values = [[sample.value for sample in side] for side in (a, b)]
                 draws = [[sample.draws for sample in side] for side in (a, b)]
                 difference = paired_difference(*values, *draws)
-                low, high = difference.interval()
-                lines.append(
-                    dict(
-                        zip(
-                            CONTRAST_COLUMNS,
-                            (
-                                dataset,
-                                ood,
-                                *measure,
-                                candidate,
-                                rival,
-                                len(seeds),
-                                a[0].records,
-                                difference.estimate,
-                                difference.se_seeds,
-                                difference.se_records,
-                                low,
-                                high,
-                                probability_of_improvement(*values),
-                            ),
-                            strict=True,
-                        )
-                    )  # fmt: skip
-                )
+                line = (dataset, ood, *measure, candidate, rival, len(seeds), a[0].records, difference.estimate)
+                spread = (difference.se_seeds, difference.se_records, *difference.interval())
+                lines.append((*line, *spread, probability_of_improvement(*values)))
     return pd.DataFrame(lines, columns=CONTRAST_COLUMNS)
 
 
 def rank_frame(settings: dict[tuple[str, int], Rows]) -> pd.DataFrame:
-    """Rank distribution of SafeECGMatch under each reading, among the baselines that share at least two seeds with it."""
+    """Rank distribution of SafeECGMatch under each reading, among the baselines that share two seeds or more."""
     lines: list[dict[str, Any]] = []
     for (dataset, ood), rows in settings.items():
         baselines = [key for key in sorted(rows) if "@" not in key and not key.endswith(MSP)]

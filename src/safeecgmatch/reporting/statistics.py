@@ -11,8 +11,8 @@ where the subtracted part is record noise of single seeds, which v_seeds holds a
 
     mean_s D_s +- sqrt(t_{S-1}^2 v_seeds + z^2 v_records).
 
-A bootstrap over three seeds covers 75 % to 85 % where it says 95 %; Student's multiplier on the seeds' part brings it to
-95 % or a little more (simulated in the tests).
+A bootstrap over three seeds covers 75 % to 85 % where it says 95 %; Student's multiplier on the seeds' part brings it
+to 95 % or a little more (simulated in the tests).
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class Difference:
         return float(np.mean(np.maximum(2 * ndtr((margin - half) / total) - 1, 0))) if total else 1.0
 
     def _widths(self, quantile: float) -> tuple[float, npt.NDArray]:
-        """The true spread, and half widths of intervals: the seeds' variance is itself estimated, so over its quantiles."""
+        """The true spread, and half widths over quantiles of the seeds' variance, which is estimated too."""
         from scipy.special import chdtri
 
         tails = (np.arange(2000) + 0.5) / 2000
@@ -173,7 +173,7 @@ def paired_difference(
 
 
 def relation(difference: Difference, margin: float, level: float = 1 - CONFIDENCE) -> str:
-    """better or worse: the interval excludes 0; equivalent: two one-sided tests within the margin; else inconclusive."""
+    """better, worse: the interval excludes 0; equivalent: two one-sided tests within the margin; else inconclusive."""
     low, high = difference.interval(1 - level)
     if low > 0 or high < 0:
         return "better" if low > 0 else "worse"

@@ -1,7 +1,7 @@
 """Verdicts on the paper's claims, by the rules of claims.yaml, from what `evaluate` wrote.
 
-supported, refuted, inconclusive (with the power that there was) or not tested (and why). Generated data give no verdict;
-a study on real data of another size than the paper's gives verdicts that are marked with its size.
+supported, refuted, inconclusive (with the power that there was) or not tested (and why). Generated data give no
+verdict; a study on real data of another size than the paper's gives verdicts that are marked with its size.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class ReadingVerdict:
 
 @dataclass(frozen=True)
 class Judgement:
-    """The verdict on one claim over all its readings; `size` marks a verdict from runs that are not of the paper's size."""
+    """The verdict on one claim over its readings; `size` marks one from runs that are not of the paper's size."""
 
     id: str
     claim: Claim
