@@ -25,8 +25,9 @@ from rich.table import Table
 
 from safeecgmatch.cells import Cell
 from safeecgmatch.config import PROPOSED, Params, load_params
-from safeecgmatch.engine.cell import Inputs, build, resolve
+from safeecgmatch.engine.cell import Inputs, build
 from safeecgmatch.engine.contract import FULL_BUDGET
+from safeecgmatch.engine.fingerprint import resolve
 from safeecgmatch.engine.loop import Training
 from safeecgmatch.engine.signals import SignalSet
 from safeecgmatch.methods.base import Method
@@ -71,7 +72,7 @@ def measure(params: Params, dataset: str, seed: int) -> tuple[Numbers, list[Numb
     """(row of the first table, both branches at every evaluation)"""
     cell = Cell(dataset, PROPOSED, OOD, seed, "full", params.lambda_sum)
     inputs = Inputs.open(cell, Path("data"))
-    training, sets = build(resolve(params, cell, inputs), inputs)
+    training, sets = build(resolve(params, cell), inputs)
     method = training.method
     curve: list[Numbers] = []
 

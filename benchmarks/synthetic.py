@@ -5,18 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import yaml
 
 from safeecgmatch.cells import Cell
 from safeecgmatch.config import PROPOSED, Params, validate
 from safeecgmatch.data.classes import SEEN, UNSEEN
 from safeecgmatch.data.splits import write_split
-from safeecgmatch.engine.cell import Inputs, build, resolve
+from safeecgmatch.engine.cell import Inputs, build
+from safeecgmatch.engine.fingerprint import resolve
 from safeecgmatch.engine.loop import Training
 from safeecgmatch.engine.splits import Split
 from safeecgmatch.engine.store import FORMAT, SIGNALS, TABLE, Entry, write_table
 from safeecgmatch.files import write_json
 from safeecgmatch.leads import LEADS, SECONDS
+from safeecgmatch.profiles import compose_values
 
 ROOT = Path(__file__).resolve().parents[1]
 LABELLED, HELD_OUT = 150, 128
@@ -60,11 +61,11 @@ def write_rows(data: Path, records: int) -> None:
 
 def make_training(data: Path, method: str, width: int, **train: object) -> Training:
     """A cell of the paper's profile on the synthetic store, with other train settings."""
-    content = yaml.safe_load((ROOT / "profiles" / "paper.yaml").read_text(encoding="utf-8"))
+    content = compose_values("paper", ROOT / "profiles")
     content["model"]["width"] = width
     content["train"] |= {"device": "cpu", **train}
     params = validate(Params, content, "benchmark")
     cell = Cell("ptbxl", method, 60, 1, "full", 1.0 if method == PROPOSED else None)
     inputs = Inputs.open(cell, data)
-    training, _ = build(resolve(params, cell, inputs), inputs)
+    training, _ = build(resolve(params, cell, data), inputs)
     return training

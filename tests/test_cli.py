@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -43,10 +44,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("DVC_ROOT", raising=False)
     (tmp_path / "profiles").mkdir()
-    demo = (ROOT / "params.yaml").read_text()
-    (tmp_path / "params.yaml").write_text(demo)
-    (tmp_path / "profiles" / "demo.yaml").write_text(demo)
-    (tmp_path / "profiles" / "cpu.yaml").write_text(demo.replace("profile: demo", "profile: cpu"))
+    for name in ("params.yaml", "profiles/base.yaml", "profiles/demo.yaml", "profiles/cpu.yaml"):
+        shutil.copy(ROOT / name, tmp_path / name)
     return tmp_path
 
 
@@ -91,7 +90,7 @@ def test_comments_are_no_edit(project: Path) -> None:
 
 
 def test_a_broken_profile_is_not_installed(project: Path) -> None:
-    (project / "profiles" / "cpu.yaml").write_text("profile: cpu\n")
+    (project / "profiles" / "cpu.yaml").write_text("profile: 5\n")
     before = (project / "params.yaml").read_text()
     with pytest.raises(UserError, match=r"cpu\.yaml"):
         invoke("profile", "cpu")

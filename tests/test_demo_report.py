@@ -20,7 +20,7 @@ def balanced() -> pd.DataFrame:
 
 
 def test_every_cell_is_there(balanced):
-    wanted = {cell.path for cell in cells(load_params(ROOT / "profiles" / "demo.yaml"))}
+    wanted = {cell.path for cell in cells(load_params(ROOT / "params.yaml"))}
     assert set(balanced["cell"]) == wanted and len(wanted) == 108
 
 

@@ -16,7 +16,7 @@ def test_every_cell_depends_on_its_methods_fingerprint():
     assert "data/code/${item.method}.json" in STAGES["train"]["deps"]
     assert "data/code/safeecgmatch.json" in STAGES["train_safeecgmatch"]["deps"]
     assert {"src/safeecgmatch/engine", "src/safeecgmatch/methods"} <= set(STAGES["code"]["deps"])
-    assert "protocol" in STAGES["code"]["params"]
+    assert {"protocol", "methods"} <= set(STAGES["code"]["params"])
 
 
 def test_the_three_stages_of_safeecgmatch_have_the_same_code():

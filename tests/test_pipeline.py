@@ -23,7 +23,7 @@ REPORTS = Path("reports/micro/paper")
 
 
 def micro_params() -> dict:
-    content = yaml.safe_load((ROOT / "profiles" / "demo.yaml").read_text())
+    content = yaml.safe_load((ROOT / "params.yaml").read_text())
     content["profile"] = "micro"
     content["grid"] = {"datasets": ["ptbxl"], "methods": ["supervised", "fixmatch"], "ood_levels": [60], "seeds": [1]}
     content["ablation"] |= {"datasets": ["ptbxl"], "variants": ["no_cal"]}
@@ -31,7 +31,8 @@ def micro_params() -> dict:
     content["data"]["phantom"] = {"records": 300, "seed": 7}
     content["data"]["ptbxl"] |= {"labels_per_class": 8, "pool_size": 80}
     content["model"]["width"] = 4
-    content["train"] |= {"iterations": 6, "evaluate_every": 2, "checkpoint_every": 4, "batch": 8}
+    content["train"] |= {"iterations": 6, "evaluate_every": 2, "batch": 8}
+    content["checkpoint_every"] = 4
     return content
 
 
@@ -189,7 +190,7 @@ def test_a_wrong_key_of_a_method_stops_its_cell_with_one_sentence(project):
     content["methods"]["fixmatch"]["treshold"] = 0.9
     project.params(**content)
     output = project.run(sys.executable, "stages/train.py", "ptbxl/fixmatch/60/1", check=False)
-    assert "params.yaml, methods.fixmatch: unknown key 'treshold'; allowed here are switches, threshold" in output
+    assert "params.yaml, methods.fixmatch: unknown key 'treshold'; allowed here are threshold" in output
     assert "Traceback" not in output
     project.run("git", "checkout", "-q", ".")
 

@@ -13,9 +13,6 @@ import typer
 
 from safeecgmatch.errors import UserError
 
-PROFILES = Path("profiles")
-PARAMS = Path("params.yaml")
-
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
@@ -55,34 +52,33 @@ def profile(
 ) -> None:
     """Install a profile, which says how big the study is, as params.yaml.
 
-    A params.yaml that was edited, so that it equals no profile, is overwritten only with --force.
+    A profile is profiles/NAME.yaml laid over profiles/base.yaml; params.yaml gets every key and comment. A params.yaml
+    that was edited, so that it equals no profile, is overwritten only with --force.
 
     \b
     Examples:
       safeecgmatch profile            List the profiles and say which one is installed.
-      safeecgmatch profile cpu        Install profiles/cpu.yaml.
+      safeecgmatch profile cpu        Install the profile cpu.
       safeecgmatch profile demo --force
     """
-    from safeecgmatch.config import load_params
+    from safeecgmatch.config import PARAMS_FILE
     from safeecgmatch.files import read_yaml, write_text
+    from safeecgmatch.profiles import compose, compose_params, compose_values, profile_names
 
-    known = {file.stem: file for file in sorted(PROFILES.glob("*.yaml"))}
-    if not known:
-        raise UserError("There is no folder 'profiles' with profiles here; run this in the project's folder.")
-    current = read_yaml(PARAMS) if PARAMS.exists() else None
-    installed = next((stem for stem, file in known.items() if read_yaml(file) == current), None)
+    known = profile_names()
+    current = read_yaml(PARAMS_FILE) if PARAMS_FILE.exists() else None
+    installed = next((known_name for known_name in known if compose_values(known_name) == current), None)
     if name is None:
-        for stem in known:
-            print(f"{stem}{'  (installed)' if stem == installed else ''}")
+        for known_name in known:
+            print(f"{known_name}{'  (installed)' if known_name == installed else ''}")
         if installed is None:
             print("params.yaml is none of them: it was edited." if current else "There is no params.yaml.")
         return
-    if name not in known:
-        raise UserError(f"There is no profile '{name}'; those that exist are {', '.join(known)}.")
+    text = compose(name)
     if current is not None and installed is None and not force:
         raise UserError("params.yaml was edited and would be lost; keep a copy, then use --force to overwrite it.")
-    load_params(known[name])
-    write_text(PARAMS, known[name].read_text(encoding="utf-8"))
+    compose_params(name)  # never install what no stage would read
+    write_text(PARAMS_FILE, text)
     print(f"params.yaml is now the profile {name}.")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from safeecgmatch.data.classes import DATASETS
 from safeecgmatch.errors import UserError
@@ -28,24 +28,37 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
+def each_once(values: list[Any]) -> list[Any]:
+    """Two equal entries would be two cells in one folder."""
+    twice = sorted({str(value) for value in values if values.count(value) > 1})
+    if twice:
+        raise ValueError(f"lists {', '.join(twice)} more than once; every entry may stand there once")
+    return values
+
+
+T = TypeVar("T")
+Distinct = Annotated[list[T], AfterValidator(each_once)]
+Several = Annotated[list[T], Field(min_length=1), AfterValidator(each_once)]
+
+
 class Grid(Strict):
-    datasets: Annotated[list[Dataset], Field(min_length=1)]
-    methods: Annotated[list[str], Field(min_length=1)]
-    ood_levels: Annotated[list[OodLevel], Field(min_length=1)]
-    seeds: Annotated[list[Seed], Field(min_length=1)]
+    datasets: Several[Dataset]
+    methods: Several[str]
+    ood_levels: Several[OodLevel]
+    seeds: Several[Seed]
 
 
 class Ablation(Strict):
-    datasets: list[Dataset]
-    ood_levels: list[OodLevel]
-    variants: list[Literal["no_freq_cal", "no_cal", "learned_t", "two_time", "coupled", "log_spectrum"]]
+    datasets: Distinct[Dataset]
+    ood_levels: Distinct[OodLevel]
+    variants: Distinct[Literal["no_freq_cal", "no_cal", "learned_t", "two_time", "coupled", "log_spectrum"]]
     lambda_sum: Weight
 
 
 class Sensitivity(Strict):
-    datasets: list[Dataset]
-    ood_levels: list[OodLevel]
-    lambda_sums: list[Annotated[int | float, Field(ge=0)]]  # kept as written: DVC names the cells by the text
+    datasets: Distinct[Dataset]
+    ood_levels: Distinct[OodLevel]
+    lambda_sums: Distinct[Annotated[int | float, Field(ge=0)]]  # kept as written: DVC names the cells by the text
 
 
 class Source(Strict):
@@ -93,7 +106,6 @@ Amp = Annotated[Literal["off", "bf16"], BeforeValidator(lambda value: "off" if v
 class Train(Strict):
     iterations: Positive
     evaluate_every: Positive
-    checkpoint_every: Positive
     batch: Annotated[int, Field(ge=4, multiple_of=2)]
     learning_rate: Annotated[float, Field(gt=0)]
     device: Literal["auto", "cpu", "cuda"]
@@ -120,6 +132,7 @@ class Params(Strict):
     split: Split
     model: Model
     train: Train
+    checkpoint_every: Positive
     methods: dict[str, dict[str, Any]]
 
     @model_validator(mode="after")
@@ -135,10 +148,10 @@ class Params(Strict):
         return self
 
 
-T = TypeVar("T", bound=Strict)
+S = TypeVar("S", bound=Strict)
 
 
-def validate(model: type[T], content: Any, where: str) -> T:
+def validate(model: type[S], content: Any, where: str) -> S:
     """`content` as `model`; the first mistake becomes one sentence that starts with `where`."""
     try:
         return model.model_validate(content)
@@ -147,7 +160,8 @@ def validate(model: type[T], content: Any, where: str) -> T:
 
 
 def describe(model: type[Strict], error: ValidationError) -> str:
-    first = error.errors()[0]
+    mistakes = error.errors()  # a misspelt key is unknown and missing at once: unknown tells more
+    first = next((mistake for mistake in mistakes if mistake["type"] == "extra_forbidden"), mistakes[0])
     place = first["loc"]
     key = ".".join(str(part) for part in place)
     if first["type"] == "extra_forbidden":

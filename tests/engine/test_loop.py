@@ -16,7 +16,7 @@ from safeecgmatch.launching.cell import Session, Stopped
 from safeecgmatch.launching.outputs import history_csv, write_outputs
 from tests.methods.harness import make_training
 
-SHORT = {"iterations": 6, "evaluate_every": 2, "checkpoint_every": 2, "batch": 8}
+SHORT = {"iterations": 6, "evaluate_every": 2, "batch": 8}
 
 
 def test_the_earliest_wins_a_tie():
@@ -124,7 +124,7 @@ class Silent:
 
 @pytest.mark.parametrize("name", ["supervised", "fixmatch"])
 def test_stopped_and_resumed_gives_the_same_bytes(tmp_path, name):
-    options = SHORT | {"iterations": 8, "evaluate_every": 4, "checkpoint_every": 3}
+    options = SHORT | {"iterations": 8, "evaluate_every": 4}
     whole, sets, inputs = make_training(name, **options)
     whole.run(lambda _: None, lambda _: None)
     config = {"x": 1}

@@ -8,13 +8,14 @@ from torch import Tensor
 
 from safeecgmatch.engine.loop import Training
 from safeecgmatch.engine.models import parameter_count
-from safeecgmatch.methods.calimatch.method import CaliMatch, CaliMatchHyper, CaliMatchSwitches, Heads, step
+from safeecgmatch.methods.calimatch.method import CaliMatch
+from safeecgmatch.methods.calimatch.step import CaliMatchHyper, CaliMatchSwitches, Heads, step
 from safeecgmatch.methods.parts.branch import Calibration
 from safeecgmatch.methods.parts.smoothing import TICKS, empty_table
 from safeecgmatch.protocols import switches
 from tests.methods.harness import demo_params, learn
 from tests.methods.toy import bits, run, toy_training
-from tests.test_losses_safe import GOLDEN, RELATIVE, golden_inputs
+from tests.methods.parts.test_calibration import GOLDEN, RELATIVE, golden_inputs
 
 EAGER = {"inlier_threshold": 0.4, "confidence_threshold": 0.35}  # so that records are selected from the start
 

@@ -9,7 +9,7 @@ import torch
 
 from safeecgmatch.engine.contract import Evaluation
 from safeecgmatch.methods.ecgmatch.losses import relationship_cosine
-from safeecgmatch.methods.ecgmatch.method import Targets, neighbour_targets, step
+from safeecgmatch.methods.ecgmatch.step import Targets, neighbour_targets, step
 from safeecgmatch.methods.parts.teacher import Teacher
 from tests.methods.harness import learn
 from tests.methods.toy import all_losses, assert_same, run_to, toy_training, weights

@@ -14,7 +14,7 @@ from safeecgmatch.methods.parts.losses import accept_confident, exponential_ramp
 from tests.methods.harness import learn
 from tests.methods.toy import bits, run, toy_training
 
-HYPER = FixMatchHyper(threshold=0.95, lambda_u=1.0, switches={})
+HYPER = FixMatchHyper(threshold=0.95, lambda_u=1.0)
 
 
 def switches(strict: bool = False, average_over: str = "batch") -> FixMatchSwitches:

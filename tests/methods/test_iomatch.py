@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from safeecgmatch.methods.iomatch.alignment import Alignment, align
-from safeecgmatch.methods.iomatch.method import Heads, step
+from safeecgmatch.methods.iomatch.step import Heads, step
 from safeecgmatch.methods.parts.one_vs_all import one_vs_all_loss, one_vs_all_probabilities
 from tests.methods.harness import learn
 from tests.methods.toy import gradients, hyper_of, only_losses, run_to, toy_training

@@ -6,10 +6,11 @@ import torch
 from safeecgmatch.engine.loop import Training
 from safeecgmatch.engine.models import parameter_count
 from safeecgmatch.engine.sampling import fixed_order
-from safeecgmatch.methods.openmatch.method import OpenMatch, OpenMatchHyper, looks_inlying, step
+from safeecgmatch.methods.openmatch.method import OpenMatch
+from safeecgmatch.methods.openmatch.step import OpenMatchHyper, looks_inlying, step
 from tests.methods.harness import demo_params, learn
 from tests.methods.toy import bits, run, toy_training
-from tests.test_losses_safe import GOLDEN, RELATIVE, golden_inputs
+from tests.methods.parts.test_calibration import GOLDEN, RELATIVE, golden_inputs
 
 
 def opened(training: Training) -> OpenMatch:

@@ -34,7 +34,7 @@ def freq(method: SafeECGMatch) -> Branch:
 
 def test_time_branch_is_calimatch_bit_for_bit_whatever_lambda_sum() -> None:
     """The finding: with the published code and with the paper's equations the branches do not touch each other."""
-    release = {"hyper": EAGER, "overrides": {"stop_at_val_1": False}}
+    release = {"hyper": EAGER, "switches": {"stop_at_val_1": False}}
     alone = toy_training("calimatch", "release", **release)
     assert isinstance(alone.method, CaliMatch)
     start = {name: value.clone() for name, value in alone.method.branch.state_dict().items()}
@@ -155,7 +155,7 @@ def test_frequency_tables_are_its_own_or_the_time_branch_s(protocol: str, shared
 @pytest.mark.parametrize("protocol", ["paper", "release"])
 @pytest.mark.parametrize(("variant", "plain"), [("no_freq_cal", ("freq",)), ("no_cal", ("time", "freq"))])
 def test_ablation_takes_calibration_away_and_nothing_else(protocol: str, variant: str, plain: tuple[str, ...]) -> None:
-    options = {"lambda_sum": 1.0, "hyper": EAGER, "overrides": {"stop_at_val_1": False}}
+    options = {"lambda_sum": 1.0, "hyper": EAGER, "switches": {"stop_at_val_1": False}}
     training = run(toy_training("safeecgmatch", protocol, variant=variant, **options))
     full = run(toy_training("safeecgmatch", protocol, **options))
     last, method = training.history[-1], safe(training)

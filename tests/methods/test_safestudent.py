@@ -12,7 +12,8 @@ from torch import Tensor
 from safeecgmatch.engine.contract import Evaluation
 from safeecgmatch.engine.loop import Training
 from safeecgmatch.methods.safestudent.energy import energy_discrepancy
-from safeecgmatch.methods.safestudent.method import SafeStudent, Step, step
+from safeecgmatch.methods.safestudent.method import SafeStudent
+from safeecgmatch.methods.safestudent.step import Step, step
 from tests.methods.harness import learn
 from tests.methods.toy import assert_same, gradients, hyper_of, run_to, switches_of, toy_training
 from tests.vectors import load_vector

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from safeecgmatch.methods.scomatch.method import Logits, State, draw, renewed, step
-from safeecgmatch.methods.scomatch.threshold import adaptive_ood_threshold
+from safeecgmatch.methods.scomatch.state import State, adaptive_ood_threshold
+from safeecgmatch.methods.scomatch.step import Logits, step
 from tests.methods.harness import learn
 from tests.methods.toy import gradients, hyper_of, only_losses, run_to, toy_training
 from tests.vectors import load_vector
@@ -33,9 +33,9 @@ def test_training_step_vector(run: dict) -> None:
     for iteration in run["iterations"]:
         i, inputs, expected = iteration["i"], iteration["inputs"], iteration["expected"]
         if open_losses and i > 0 and i % overrides["tau_ood_update_period"] == 0:
-            state = renewed(state, hyper)
+            state = state.renewed(hyper.threshold, hyper.lowest_ood_threshold)
         assert state.tau_ood.item() == pytest.approx(expected["tau_ood_in_force"], abs=1e-6)
-        drawn = draw(state, overrides["labelled_batch"], generator)
+        drawn = state.draw(overrides["labelled_batch"], generator)
         memory = torch.stack([state.items[j] for j in drawn]) if drawn else torch.empty(0, 4, dtype=torch.float64)
         z = Logits(double(inputs["labelled"]), memory, double(inputs["weak"]), double(inputs["strong"]))
         z.labelled.requires_grad_(), z.strong.requires_grad_()
@@ -48,7 +48,7 @@ def test_training_step_vector(run: dict) -> None:
         torch.testing.assert_close(z.strong.grad, double(expected["grad_strong_both_branches"]), **EXACT)
         assert result.plus_mask.tolist() == expected["plus_mask"]
         assert result.known_mask.tolist() == expected["known_mask"]
-        assert result.pseudo_plus.tolist() == expected["pseudo_plus"]
+        assert result.pseudo.tolist() == expected["pseudo_plus"]
         assert result.pseudo_known.tolist() == expected["pseudo_known"]
         state = result.state
         assert state.scores.tolist() == pytest.approx(expected["queue_scores_after"], abs=1e-6)
@@ -68,8 +68,8 @@ def test_ood_threshold_vector() -> None:
 def test_draws_distinct_entries_only_when_there_are_enough() -> None:
     state = State(tuple(torch.tensor(float(j)) for j in range(10)), torch.zeros(10), torch.zeros(4), torch.tensor(0.9))
     generator = torch.Generator().manual_seed(1)
-    assert draw(state, 11, generator) == []
-    drawn = [draw(state, 8, generator) for _ in range(2)]
+    assert state.draw(11, generator) == []
+    drawn = [state.draw(8, generator) for _ in range(2)]
     assert all(len(set(positions)) == 8 for positions in drawn)
     assert drawn[0] != drawn[1]
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
-import yaml
 from torch import Tensor
 
 from safeecgmatch.config import validate
@@ -15,6 +15,7 @@ from safeecgmatch.engine.generators import Generators, derived_seed
 from safeecgmatch.engine.loop import Training
 from safeecgmatch.engine.signals import MethodData, SignalSet
 from safeecgmatch.methods.base import Context, method_class
+from safeecgmatch.profiles import compose_values
 from safeecgmatch.protocols import switches as protocol_switches
 from tests.conftest import ROOT
 
@@ -43,8 +44,13 @@ def waves(records: int, classes: int, seed: int) -> SignalSet:
 
 
 def section(name: str) -> dict[str, Any]:
-    """The method's section of the paper's profile, whatever the demo takes."""
-    return yaml.safe_load((ROOT / "profiles" / "paper.yaml").read_text(encoding="utf-8"))["methods"][name]
+    """The method's hyper-parameters in the paper's profile, whatever the demo takes."""
+    return {key: value for key, value in paper_methods()[name].items() if key != "switches"}
+
+
+@functools.cache
+def paper_methods() -> dict[str, Any]:
+    return compose_values("paper", ROOT / "profiles")["methods"]
 
 
 def hyper_of(name: str, **changes: Any) -> Any:

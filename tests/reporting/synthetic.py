@@ -44,9 +44,10 @@ def make_params(**changes: Any) -> Params:
         "split": {"strategy": "random", "seed": 42},
         "model": {"width": 8},
         "train": {
-            "iterations": 150, "evaluate_every": 50, "checkpoint_every": 50, "batch": 32, "learning_rate": 0.01,
+            "iterations": 150, "evaluate_every": 50, "batch": 32, "learning_rate": 0.01,
             "device": "cpu", "amp": "off", "threads": 1,
         },
+        "checkpoint_every": 50,
         "methods": {},
     }  # fmt: skip
     for key, value in changes.items():

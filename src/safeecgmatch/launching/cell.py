@@ -11,9 +11,9 @@ from typing import Any, Protocol
 
 from safeecgmatch.cells import Cell
 from safeecgmatch.config import Params
-from safeecgmatch.engine.cell import Inputs, build, resolve
+from safeecgmatch.engine.cell import Inputs, build
 from safeecgmatch.engine.checkpoint import Checkpoint
-from safeecgmatch.engine.fingerprint import fingerprint
+from safeecgmatch.engine.fingerprint import resolve
 from safeecgmatch.engine.loop import Row, Training
 from safeecgmatch.files import project_root
 from safeecgmatch.launching.outputs import write_outputs
@@ -97,11 +97,11 @@ def run_cell(
     `open_log` gets the resolved config, the uid of a resumed run and the device; `close_log` the log, the folder, the
     final metrics, the seconds and the iterations.
     """
+    config = resolve(params, cell)
     inputs = Inputs.open(cell, Path("data"))
-    config = resolve(params, cell, inputs)
     training, sets = build(config, inputs)
     scratch = project_root() / "scratch" / cell.path
-    session = Session(training, Checkpoint(scratch, fingerprint(config)), params.train.checkpoint_every)
+    session = Session(training, Checkpoint(scratch, config["fingerprint"]), params.checkpoint_every)
     warning = session.restore()
     if warning:
         print(f"warning: {warning}", file=sys.stderr)

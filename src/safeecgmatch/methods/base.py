@@ -26,9 +26,7 @@ from safeecgmatch.errors import UserError
 
 
 class Hyper(Strict):
-    """A method's section in params.yaml: what is the same under both protocols."""
-
-    switches: dict[str, Any]
+    """A method's section in params.yaml but its switches: what is the same under both protocols."""
 
 
 class Switches(Strict):

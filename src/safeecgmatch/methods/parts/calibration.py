@@ -15,7 +15,10 @@ CLASS_EPS = 1e-5
 
 
 def class_calibration_loss(logits: Tensor, labels: Tensor, alpha: Tensor, temperature: Tensor) -> Tensor:
-    """Eq. (13), L_cls-cal: cross-entropy of softmax(z / T) with target alpha at y, (1 - alpha)/(K - 1) elsewhere."""
+    """Eq. (13), L_cls-cal: cross-entropy of softmax(z / T) with target alpha at y, (1 - alpha)/(K - 1) elsewhere.
+
+    The mean over the batch, where the paper sums; 1e-5 is added inside the logarithm.
+    """
     classes = logits.shape[1]
     true = F.one_hot(labels, classes).to(logits.dtype)
     alpha = alpha[:, None]
@@ -27,6 +30,8 @@ def one_vs_all_calibration_loss(logits: Tensor, labels: Tensor, beta: Tensor, te
     """Eq. (14), L_ood-cal, with s = beta at y and 1 - beta elsewhere and r = one-vs-all probabilities of o / T:
 
     mean_i sum_k -s_ik ln(r_in,k + e) + mean_i max_k -(1 - s_ik) ln(r_out,k + e); the max runs over all k, y included.
+    The paper sums over the batch, and its min_k of s log(1 - q) stands inside the sum over k, so it counts K times; here
+    it counts once, as in CaliMatch. Both are the hardest class: -min of the logarithm is max of the loss.
     """
     outlier, inlier = one_vs_all_probabilities(logits / temperature)
     true = F.one_hot(labels, outlier.shape[1]).to(logits.dtype)

@@ -1,6 +1,6 @@
 """SafeECGMatch (the paper under study): CaliMatch twice, on the signal and on its spectrum.
 
-    L = L^t + lambda_sum L^f,   L^d as in `calimatch.step`                                        Eqs. (18)-(19)
+    L = L^t + lambda_sum L^f,   L^d as in `calimatch/step.py`                                        Eqs. (18)-(19)
 
 The frequency branch sees |rFFT| of the same weak views; its strong view is the first weak spectrum with a band zeroed
 (Eqs. 6-7). Both branches have their own encoder, heads, temperatures, pseudo-labels and mask, and no tensor passes
@@ -21,18 +21,10 @@ import torch
 from torch import Generator, Tensor, nn
 
 from safeecgmatch.engine.contract import Batch, Evaluation, Losses, Outputs, Prediction
-from safeecgmatch.engine.models import ResNet1D
 from safeecgmatch.engine.views import mask_band, spectrum
 from safeecgmatch.methods.base import Context, Method
-from safeecgmatch.methods.calimatch.method import (
-    CaliMatchHyper,
-    CaliMatchSwitches,
-    Step,
-    four_views,
-    heads_of,
-    new_branch,
-    step,
-)
+from safeecgmatch.methods.calimatch.method import four_views, heads_of, new_branch
+from safeecgmatch.methods.calimatch.step import CaliMatchHyper, CaliMatchSwitches, step
 from safeecgmatch.methods.parts.branch import Branch
 
 REPORTED = {"time": "time", "freq": "freq", "mean_prob": "fused"}
@@ -65,14 +57,14 @@ class SafeECGMatch(Method[CaliMatchHyper, SafeECGMatchSwitches]):
     Hyper = CaliMatchHyper
     Switches = SafeECGMatchSwitches
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context[CaliMatchHyper, SafeECGMatchSwitches]) -> None:
         super().__init__(context)
         setting = self.setting
         self.lambda_sum = 1.0 if setting.lambda_sum is None else setting.lambda_sum
         self.start = setting.scaled(self.switches.start)
         # Both encoders, then both heads, as the published code; also for lambda_sum 0, so that the time branch starts
         # from the same weights whatever lambda_sum is.
-        networks = [ResNet1D(setting.leads, setting.num_classes, setting.width) for _ in range(2)]
+        networks = [self.make_network() for _ in range(2)]
         ovas = [nn.Linear(network.dim, 2 * setting.num_classes, bias=False) for network in networks]
         time, freq = (
             new_branch(network, ova, self.hyper, self.switches, name in CALIBRATED[setting.variant])
@@ -94,10 +86,11 @@ class SafeECGMatch(Method[CaliMatchHyper, SafeECGMatchSwitches]):
         yield Losses(time.total, named(time.terms, "time"), time.accepted, time.pseudo)
         if self.freq is not None:
             freq = self.branch_step(self.freq, spectral_views(views, self.rng("bands")), batch.y_l, n)
+            assert freq.accepted is not None
             mask_rate = {"mask_rate.freq": freq.accepted.to(freq.total).mean()}
             yield Losses(self.lambda_sum * freq.total, named(freq.terms, "freq"), rates=mask_rate)
 
-    def branch_step(self, branch: Branch, views: list[Tensor], y: Tensor, n: int) -> Step:
+    def branch_step(self, branch: Branch, views: list[Tensor], y: Tensor, n: int) -> Losses:
         heads, late = heads_of(branch, views), n >= self.start
         return step(y, heads, branch.calibration(), self.hyper, self.switches, late, branch.calibrated)
 

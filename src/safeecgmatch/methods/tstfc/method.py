@@ -22,7 +22,7 @@ from safeecgmatch.engine.views import amplitude_phase, spectrum, standardise, we
 from safeecgmatch.methods.base import Context
 from safeecgmatch.methods.parts.contrast import supcon_raw
 from safeecgmatch.methods.parts.propagation import PseudoLabels, shared_cross_entropy
-from safeecgmatch.methods.parts.twobranch import BRANCHES, CoTrained, CoTrainedSwitches
+from safeecgmatch.methods.parts.twobranch import BRANCHES, CoTrained, CoTrainedSwitches, TwoBranchHyper
 
 
 class TSTFCSwitches(CoTrainedSwitches):
@@ -37,10 +37,10 @@ def step(z: Tensor, v: Tensor, y_l: Tensor, by_other: PseudoLabels, temperature:
     }
 
 
-class TSTFC(CoTrained):
+class TSTFC(CoTrained[TSTFCSwitches]):
     Switches = TSTFCSwitches
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context[TwoBranchHyper, TSTFCSwitches]) -> None:
         super().__init__(context)
         self.make_networks(channels_per_lead=2 if self.switches.frequency_input == "amplitude_phase" else 1)
 
