@@ -6,6 +6,8 @@ Nothing but numpy is imported, because every training cell imports this module.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 
@@ -78,6 +80,40 @@ def ece(probabilities: npt.ArrayLike, labels: npt.ArrayLike, bins: int = BINS) -
     """Expected calibration error: sum_b (n_b / N) |mean confidence - accuracy| on the maximal probability."""
     values = np.asarray(probabilities)
     return _binned_gap(values.max(axis=1), values.argmax(axis=1) == np.asarray(labels), bins)
+
+
+def ece_floor(probabilities: npt.ArrayLike, bins: int = BINS) -> float:
+    """What ECE would be expected to show if these confidences were exactly right: the noise of N records in its bins.
+
+    sum_b (n_b / N) E|X_b|, X_b normal with mean 0 and variance sum_i c_i (1 - c_i) / n_b^2.
+    """
+    confidence = np.asarray(probabilities, dtype=np.float64).max(axis=1)
+    bin_of = np.searchsorted(np.linspace(0.0, 1.0, bins + 1), confidence, side="left") - 1
+    variance = np.bincount(bin_of, weights=confidence * (1 - confidence), minlength=bins)
+    return float(np.sum(np.sqrt(2 / np.pi * variance)) / confidence.size)
+
+
+def ece_debiased(probabilities: npt.ArrayLike, labels: npt.ArrayLike, bins: int = BINS) -> float:
+    """ECE less its bias from the noise of each bin's accuracy (Kumar et al., 2019, for L1); may be negative.
+
+    2 ECE - sum_b (n_b / N) E|X_b|, X_b normal with the bin's gap as mean and variance accuracy (1 - accuracy) / n_b.
+    """
+    values = np.asarray(probabilities)
+    correct = values.argmax(axis=1) == np.asarray(labels)
+    count, mean_confidence, mean_correct = reliability(values.max(axis=1), correct, bins)
+    expected = 0.0
+    for n, gap, hit in zip(count, mean_confidence - mean_correct, mean_correct, strict=True):
+        if n:
+            expected += n * folded_normal_mean(abs(gap), math.sqrt(hit * (1 - hit) / n))
+    return float(2 * ece(values, labels, bins) - expected / len(values))
+
+
+def folded_normal_mean(mean: float, std: float) -> float:
+    """E|X| of a normal X."""
+    if std == 0:
+        return abs(mean)
+    ratio = mean / std
+    return std * math.sqrt(2 / math.pi) * math.exp(-(ratio**2) / 2) + mean * math.erf(ratio / math.sqrt(2))
 
 
 def sce(probabilities: npt.ArrayLike, labels: npt.ArrayLike, bins: int = BINS) -> float:

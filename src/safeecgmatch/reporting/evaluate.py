@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,16 @@ from safeecgmatch.config import Params
 from safeecgmatch.errors import UserError
 from safeecgmatch.files import atomic_path, write_json
 from safeecgmatch.methods.parts.temperature import fit_temperature
-from safeecgmatch.metrics import FLOAT32_LOG_OF_ZERO
+from safeecgmatch.metrics import (
+    FLOAT32_LOG_OF_ZERO,
+    ece_debiased,
+    ece_floor,
+    probabilities_of,
+    scaled_log_probabilities,
+)
 from safeecgmatch.predictions import branches_of, final_metrics, reported_branch, score_type
 from safeecgmatch.progress import Progress
+from safeecgmatch.reporting.contrasts import DIGITS, contrast_frame, rank_frame, rows_by_setting
 from safeecgmatch.reporting.plot_data import plot_frames
 from safeecgmatch.reporting.stored import IDENTITY, StoredCell, load_cell
 
@@ -39,6 +47,7 @@ FROM_TRACKING = [
     "run_id",
     "commit",
     "dirty",
+    "started",
     "wall_seconds",
     "iterations_per_second",
     "device",
@@ -49,10 +58,11 @@ FROM_TRACKING = [
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The frames that `evaluate` writes, and the headline numbers."""
+    """The frames that `evaluate` writes, and the headline numbers; no frame has a line per record."""
 
     metrics: pd.DataFrame
     runs: pd.DataFrame
+    compared: dict[str, pd.DataFrame]
     plots: dict[str, pd.DataFrame]
     headline: dict[str, Any]
 
@@ -101,11 +111,18 @@ def metric_rows(stored: StoredCell) -> list[dict[str, Any]]:
         validation = np.maximum(predictions[f"validation.log_probs.{branch}"], FLOAT32_LOG_OF_ZERO)
         temperature = fit_temperature(validation, predictions["validation.label"])
         reported = branch == reported_branch(predictions)
-        add(branch, "none", final_metrics(predictions, branch), reported)
-        scaled = final_metrics(predictions, branch, temperature)
-        add(branch, "posthoc", {**scaled, "temperature": temperature}, reported)
+        for scaling, divisor in (("none", 1.0), ("posthoc", temperature)):
+            add(branch, scaling, final_metrics(predictions, branch, divisor), reported)
+            add(branch, scaling, calibration_noise(predictions, branch, divisor), reported)
+        add(branch, "posthoc", {"temperature": temperature}, reported)
     add("all", TRAINING, training_facts(stored.history), True)
     return rows
+
+
+def calibration_noise(predictions: Mapping[str, np.ndarray], branch: str, temperature: float) -> dict[str, float]:
+    """How much of an ECE is the noise of so many records in so many bins."""
+    values = probabilities_of(scaled_log_probabilities(predictions[f"test.log_probs.{branch}"], temperature))
+    return {"ece_floor": ece_floor(values), "ece_debiased": ece_debiased(values, predictions["test.label"])}
 
 
 def run_row(cell: Cell, stored: StoredCell | None) -> dict[str, Any]:
@@ -157,7 +174,14 @@ def evaluate(params: Params, runs: Path = Path("runs"), tracking: Path = Path("t
         raise UserError(f"No cell of params.yaml has been trained in {runs}; run `dvc repro` first.")
     metrics = pd.DataFrame(rows, columns=METRIC_COLUMNS)
     run_frame = pd.DataFrame(run_rows)
-    return Evaluation(metrics, run_frame, plot_frames(stored, metrics), headline_numbers(metrics, run_frame, params))
+    settings = rows_by_setting(stored, metrics)
+    return Evaluation(
+        metrics,
+        run_frame,
+        {"contrasts": contrast_frame(settings), "ranks": rank_frame(settings)},
+        plot_frames(stored, metrics),
+        headline_numbers(metrics, run_frame, params),
+    )
 
 
 def report_folder(params: Params) -> Path:
@@ -165,10 +189,13 @@ def report_folder(params: Params) -> Path:
 
 
 def write_evaluation(evaluation: Evaluation, folder: Path) -> None:
-    """metrics.csv, runs.csv, headline.json and plots/*.csv, at full precision."""
+    """metrics.csv, runs.csv, headline.json and plots/*.csv at full precision; what is resampled with six digits."""
     for name, frame in {"metrics.csv": evaluation.metrics, "runs.csv": evaluation.runs}.items():
         with atomic_path(folder / name) as partial:
             frame.to_csv(partial, index=False)
+    for name, frame in evaluation.compared.items():
+        with atomic_path(folder / f"{name}.csv") as partial:
+            frame.to_csv(partial, index=False, float_format=DIGITS)
     write_json(folder / "headline.json", evaluation.headline)
     with atomic_path(folder / "plots") as partial:
         partial.mkdir()

@@ -10,11 +10,11 @@ import pandas as pd
 
 from safeecgmatch.config import PROPOSED
 from safeecgmatch.reporting.names import higher_is_better
-from safeecgmatch.reporting.statistics import Summary, summarise, t_interval
+from safeecgmatch.reporting.statistics import TIE, Summary, distinct, student_interval, summarise
 
 REPORTED = ""  # stands for the branch that the method reports by default
 THIRD = 1 / 3
-TIE = 1e-12
+UNBOUNDED = ("nll", "brier", "temperature", "t_class", "t_ova", "t_class_second", "t_ova_second")
 
 
 def same_weight(value: float, wanted: float) -> bool:
@@ -49,6 +49,7 @@ class SeedMean:
     expected: int
     mark: str = ""
     merged: bool = False
+    bounded: bool = True  # to [0, 1]
 
     @property
     def incomplete(self) -> bool:
@@ -56,7 +57,7 @@ class SeedMean:
 
     @property
     def interval(self) -> tuple[float, float]:
-        return t_interval(self.summary) if self.summary else (math.nan, math.nan)
+        return student_interval(self.summary, self.bounded) if self.summary else (math.nan, math.nan)
 
 
 class Results:
@@ -101,7 +102,8 @@ class Results:
 
     def value(self, dataset: str, chosen: RunsOf, metric: str, scaling: str = "none") -> SeedMean:
         values = list(self.by_seed(dataset, chosen, metric, scaling).values())
-        return SeedMean(summarise(values) if values else None, len(self.seeds(dataset, chosen)))
+        expected = len(self.seeds(dataset, chosen))
+        return SeedMean(summarise(values) if values else None, expected, bounded=metric not in UNBOUNDED)
 
 
 def _weight(value: float | None) -> float | None:
@@ -115,11 +117,8 @@ def tied(first: float, second: float) -> bool:
 
 def marks(values: list[SeedMean], metric: str) -> list[str]:
     """`best` for the best unrounded mean, `second` for the next that is no tie with it; ties share a mark."""
-    ranked: list[float] = []
     means = [value.summary.mean for value in values if value.summary is not None]
-    for mean in sorted(means, reverse=higher_is_better(metric)):
-        if not ranked or not tied(mean, ranked[-1]):
-            ranked.append(mean)
+    ranked = distinct(means, higher_is_better(metric))
 
     def mark(mean: float) -> str:
         return next((name for top, name in zip(ranked, ("best", "second"), strict=False) if tied(mean, top)), "")

@@ -77,5 +77,5 @@ def load_cell(cell: Cell, params: Params, runs: Path, tracking: Path) -> StoredC
 def _read_arrays(file: Path) -> dict[str, np.ndarray]:
     """The arrays that metrics need; raw head outputs stay on disk."""
     with np.load(file, allow_pickle=False) as stored:
-        wanted = (".label", ".log_probs.", ".ood_score.")
+        wanted = (".record", ".label", ".log_probs.", ".ood_score.")
         return {key: stored[key] for key in stored if key == "branch" or any(part in key for part in wanted)}
