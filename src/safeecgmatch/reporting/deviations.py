@@ -67,6 +67,10 @@ def repetitions(params: Params, dataset: str) -> float:
     return params.train.iterations * (params.train.batch // 2) / labelled
 
 
+def pool_passes(params: Params, dataset: str) -> float:
+    return params.train.iterations * (params.train.batch // 2) / params.data.source(dataset).pool_size
+
+
 def meaning(key: str, ours: Params, paper: Params) -> str:
     dataset = ours.grid.datasets[0]
     if key == "data.sampling_rate":
@@ -82,11 +86,10 @@ def meaning(key: str, ours: Params, paper: Params) -> str:
         return f"{counts[0]:,} instead of {counts[1]:,} parameters per backbone"
     if key == "train.iterations":
         times = [repetitions(params, dataset) for params in (ours, paper)]
-        passes = [params.train.iterations * (params.train.batch // 2) / params.data.source(dataset).pool_size
-                  for params in (ours, paper)]  # fmt: skip
+        passes = [pool_passes(params, dataset) for params in (ours, paper)]
         return (
-            f"a labelled record is seen {times[0]:,.0f} times instead of {times[1]:,.0f}, the pool {passes[0]:.1f} times "
-            f"instead of {passes[1]:.1f} ({dataset_name(dataset).name})"
+            f"a labelled record is seen {times[0]:,.0f} times instead of {times[1]:,.0f}, "
+            f"the pool {passes[0]:.1f} times instead of {passes[1]:.1f} ({dataset_name(dataset).name})"
         )
     if key == "train.evaluate_every":
         counts = [-(-params.train.iterations // params.train.evaluate_every) for params in (ours, paper)]
