@@ -156,12 +156,15 @@ class Rank:
     methods: int
 
 
-def place(values: dict[str, float], metric: str) -> int | None:
-    """1 for the best; methods with the same mean share the better place."""
-    if PROPOSED not in values:
-        return None
+def place_of(value: float, values: list[float], metric: str) -> int:
+    """1 for the best; equal means share the better place."""
     sign = 1 if higher_is_better(metric) else -1
-    return 1 + sum(sign * (value - values[PROPOSED]) > TIE for value in values.values())
+    return 1 + sum(sign * (other - value) > TIE for other in values)
+
+
+def place(values: dict[str, float], metric: str) -> int | None:
+    """That of the paper's method."""
+    return place_of(values[PROPOSED], list(values.values()), metric) if PROPOSED in values else None
 
 
 def proposed_ranks(columns: list[ColumnComparison]) -> list[Rank]:

@@ -1,9 +1,12 @@
-"""Writes tables/, figures/ and README.md of a study from what `evaluate` left; nothing else is read."""
+"""Writes tables/, figures/, README.md, report.html and report.tex of a study from what `evaluate` left; nothing else
+is read. report.pdf is made of report.tex where LaTeX is installed.
+"""
 
 from __future__ import annotations
 
 import re
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
@@ -11,44 +14,51 @@ import pandas as pd
 from safeecgmatch.config import Params
 from safeecgmatch.errors import UserError
 from safeecgmatch.files import atomic_path, write_text
-from safeecgmatch.progress import duration
-from safeecgmatch.reporting.compare import (
-    RULE,
-    ColumnComparison,
-    compare,
-    comparison_frame,
-    gains_over,
-    proposed_ranks,
-)
-from safeecgmatch.reporting.compare_render import (
-    comparison_markdown,
-    comparison_tex,
-    gain_markdown,
-    rank_markdown,
-    verdict_counts,
-)
+from safeecgmatch.profiles import FOLDER, compose_params
+from safeecgmatch.reporting import sections
+from safeecgmatch.reporting.audits import Finding, audit_findings
+from safeecgmatch.reporting.checks import read_study
+from safeecgmatch.reporting.claims import fixation_notes
+from safeecgmatch.reporting.compare import ColumnComparison, compare, comparison_frame
+from safeecgmatch.reporting.compare_render import comparison_markdown, comparison_tex
+from safeecgmatch.reporting.deviations import Deviation, deviations
+from safeecgmatch.reporting.document import Block, Heading, Items, Numbers, Text, to_readme
 from safeecgmatch.reporting.figures import write_figures
-from safeecgmatch.reporting.names import dataset_name
-from safeecgmatch.reporting.provenance import provenance, release_notes
+from safeecgmatch.reporting.pdf import write_pdf
+from safeecgmatch.reporting.provenance import provenance, variant_note
 from safeecgmatch.reporting.render import render, tex, to_markdown, to_tex
 from safeecgmatch.reporting.results import Results
+from safeecgmatch.reporting.rows import methods
 from safeecgmatch.reporting.tables import Table, build_tables
+from safeecgmatch.reporting.verdicts import Judgement, claims_frame, evidence_frame, forest_frame, judge
 
 BIBLIOGRAPHY = Path(__file__).with_name("references.bib")
 PLOTS = ("training", "reliability", "ood_scores", "refusal", "confusion")
-NO_GAINS = [
-    "dataset",
-    "ood",
-    "metric",
-    "scaling",
-    "reading",
-    "rival",
-    "estimate",
-    "low",
-    "high",
-    "relation",
-    "generated",
-]
+PAPER = "paper"  # the profile with the paper's setting
+IN_THE_PDF = ("table1_summary", "table2_ablation")
+IN_ITS_APPENDIX = ("table3_benchmark", "table4_sensitivity", "table6_open_set", "table9_training")
+
+
+@dataclass(frozen=True)
+class Content:
+    """All that the pages print."""
+
+    params: Params
+    runs: pd.DataFrame
+    tables: list[Table]
+    columns: list[ColumnComparison]
+    judgements: list[Judgement]
+    fixed: list[str]
+    findings: list[Finding]
+    differences: list[Deviation]
+    figures: list[str]
+
+    @property
+    def title(self) -> str:
+        return f"SafeECGMatch, study `{self.params.profile}`, protocol `{self.params.protocol}`"
+
+    def numbers(self, *names: str) -> list[Block]:
+        return [Numbers(table) for table in self.tables if table.name in names]
 
 
 def read_csv(path: Path) -> pd.DataFrame:
@@ -68,79 +78,136 @@ def bibliography() -> list[dict[str, str]]:
     return entries
 
 
-def write_tables(
-    folder: Path, tables: list[Table], columns: list[ColumnComparison], params: Params, source: str
-) -> None:
-    """Each table as .tex, .md and .csv, paper versus ours, references.bib and the document that compiles all."""
-    for table in tables:
+def page(content: Content) -> list[Block]:
+    """README.md and report.html: what was run, the verdicts, the gains, then everything else."""
+    params, runs = content.params, content.runs
+    blocks: list[Block] = [
+        *sections.what_was_run(params, runs, content.differences),
+        Text(sections.FILES),
+        Heading("Claims"),
+        *sections.claims_table(content.judgements, content.fixed, short=False),
+        sections.forest(params),
+        Heading("Audit of the published numbers"),
+        Text("These findings need no training: they follow from the paper's own tables."),
+        *sections.audit(content.findings),
+        Heading("Deviations from the paper's setting"),
+        *sections.deviation_table(content.differences),
+    ]
+    for table in content.tables:
+        blocks += [Heading(table.title), Numbers(table)]
+    return [
+        *blocks,
+        Heading("Paper versus ours"),
+        *sections.against_the_paper(params, content.columns),
+        Heading("Figures"),
+        *sections.overview_figures(content.figures),
+        *sections.figures_by_setting(params),
+        Heading("Cost"),
+        sections.cost(params, runs),
+        Heading("Sizes of the splits"),
+        sections.sizes(params, runs),
+    ]
+
+
+def printed(content: Content) -> list[Block]:
+    """report.pdf: the sections of a reproducibility report, at most eight pages."""
+    params, runs, words = content.params, content.runs, sections.prose()
+    pictures = {picture.name: picture for picture in sections.overview_figures(content.figures)}
+    return [
+        Heading("Scope of reproducibility"),
+        Text(words["scope"]),
+        Heading("Methodology"),
+        *sections.what_was_run(params, runs, content.differences),
+        *sections.deviation_table(content.differences),
+        Heading("Results"),
+        *sections.claims_table(content.judgements, content.fixed, short=False),
+        sections.forest(params),
+        *content.numbers(*IN_THE_PDF),
+        pictures["tradeoff"],
+        Heading("Audit of the published numbers", 3),
+        *sections.audit(content.findings),
+        Heading("What was easy"),
+        Items(words["easy"]),
+        Heading("What was hard"),
+        Items(words["hard"]),
+        Heading("Limitations"),
+        Items(words["limitations"]),
+        Heading("Appendix: full tables"),
+        *content.numbers(*IN_ITS_APPENDIX),
+        pictures["purity"],
+        Heading("Appendix: sizes of the splits, cost"),
+        sections.sizes(params, runs),
+        sections.cost(params, runs),
+        Heading("Appendix: hyper-parameters and protocol switches"),
+        sections.settings_of_methods(params),
+    ]
+
+
+def write_tables(folder: Path, content: Content) -> None:
+    """Each table as .tex, .md and .csv, paper versus ours, the claims, references.bib."""
+    params, columns = content.params, content.columns
+    for table in content.tables:
         (folder / f"{table.name}.tex").write_text(to_tex(table), encoding="utf-8")
         notes = "\n\n".join([f"{table.caption} {table.source}", to_markdown(table).rstrip(), *table.notes])
         (folder / f"{table.name}.md").write_text(f"{notes}\n", encoding="utf-8")
         table.frame().to_csv(folder / f"{table.name}.csv", index=False)
-    (folder / "paper_vs_ours.tex").write_text(comparison_tex(columns, source), encoding="utf-8")
-    (folder / "paper_vs_ours.md").write_text(comparison_markdown(columns, source), encoding="utf-8")
+    source, remark = provenance(params, content.runs), variant_note(params, methods(params))
+    (folder / "paper_vs_ours.tex").write_text(comparison_tex(columns, source, remark), encoding="utf-8")
+    (folder / "paper_vs_ours.md").write_text(comparison_markdown(columns, source, remark), encoding="utf-8")
     comparison_frame(columns).to_csv(folder / "paper_vs_ours.csv", index=False)
+    claims_frame(content.judgements).to_csv(folder / "claims.csv", index=False)
+    evidence_frame(content.judgements).to_csv(folder / "claims_evidence.csv", index=False)
+    pd.DataFrame([vars(row) for row in content.differences]).to_csv(folder / "deviations.csv", index=False)
     shutil.copyfile(BIBLIOGRAPHY, folder / BIBLIOGRAPHY.name)
-    document = render(
-        "standalone.tex.j2",
-        title=tex(f"SafeECGMatch reproduced: profile {params.profile}, protocol {params.protocol}"),
-        names=[*(table.name for table in tables), "paper_vs_ours"],
-        bibliography=bibliography(),
-    )
-    (folder / "standalone.tex").write_text(document, encoding="utf-8")
 
 
-def readme(
-    params: Params, tables: list[Table], columns: list[ColumnComparison], runs: pd.DataFrame, source: str
-) -> str:
-    """The study's outcome on one page."""
-    missing = runs.loc[runs["state"] != "done", "cell"].tolist()
-    shown = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
-    seconds = runs["wall_seconds"].sum() if "wall_seconds" in runs else 0
-    generated = [name for name in params.grid.datasets if params.data.source(name).source == "phantom"]
-    return render(
-        "README.md.j2",
-        title=f"Study `{params.profile}`, protocol `{params.protocol}`",
-        source=source,
-        cells_done=len(runs) - len(missing),
-        cells_asked=len(runs),
-        missing=shown,
-        hours=f"{duration(seconds)} in all (wall time, summed over the cells)" if seconds else "an unrecorded time",
-        generated=" and ".join(dataset_name(name).name for name in generated),
-        notes=release_notes(params, runs),
-        ranks=rank_markdown(proposed_ranks(columns)),
-        gains=gain_markdown(gains_over(columns)),
-        tables=[
-            {
-                "title": table.title,
-                "caption": table.caption,
-                "body": to_markdown(table),
-                "notes": table.notes,
-            }
-            for table in tables
-        ],
-        rule=RULE,
-        verdicts=verdict_counts(columns),
-        settings=[
-            {"title": f"{dataset_name(dataset).name}, {ood} % OOD", "ending": f"{dataset}_{ood}"}
-            for dataset in params.grid.datasets
-            for ood in params.grid.ood_levels
-        ],
-    )
+def to_page(title: str, blocks: list[Block], figures: Path) -> str:
+    """report.html: one file, nothing fetched."""
+    headings, shown = [], []
+    for block in blocks:
+        markup = block.html(figures)
+        if isinstance(block, Heading) and block.level == 2:
+            headings.append(block.text)
+            markup = markup.replace("<h2>", f'<h2 id="s{len(headings)}">')
+        shown.append(markup)
+    return render("report.html.j2", title=title.replace("`", ""), headings=headings, blocks=shown)
 
 
-def write_report(params: Params, folder: Path) -> None:
-    """Read metrics.csv, runs.csv and plots/ in `folder`; write tables/, figures/ and README.md beside them."""
+def to_document(content: Content) -> str:
+    """report.tex."""
+    title, blocks = tex(content.title.replace("`", "")), [block.tex() for block in printed(content)]
+    return render("report.tex.j2", title=title, blocks=blocks, bibliography=bibliography())
+
+
+def write_report(params: Params, folder: Path, profiles: Path = FOLDER) -> None:
+    """Read what `evaluate` left in `folder`; write tables, figures and pages beside it."""
     metrics, runs = read_csv(folder / "metrics.csv"), read_csv(folder / "runs.csv")
     plots = {name: read_csv(folder / "plots" / f"{name}.csv") for name in PLOTS}
-    source = provenance(params, runs)
+    study = read_study(params, folder)
     tables = build_tables(params, metrics, runs)
-    columns = compare(tables, params)
-    gains = pd.DataFrame(columns=NO_GAINS)
-    with atomic_path(folder / "tables") as partial:
-        partial.mkdir()
-        write_tables(partial, tables, columns, params, source)
     with atomic_path(folder / "figures") as partial:
         partial.mkdir()
-        write_figures(partial, params, Results(metrics, runs), plots, runs, gains)
-    write_text(folder / "README.md", readme(params, tables, columns, runs, source))
+        names = write_figures(partial, params, Results(metrics, runs), plots, runs, forest_frame(study))
+    content = Content(
+        params,
+        runs,
+        tables,
+        compare(tables, params),
+        judge(study),
+        fixation_notes(runs),
+        audit_findings(),
+        deviations(params, compose_params(PAPER, profiles)),
+        names,
+    )
+    with atomic_path(folder / "tables") as partial:
+        partial.mkdir()
+        write_tables(partial, content)
+    blocks = page(content)
+    write_text(folder / "README.md", to_readme([Heading(content.title, 1), *blocks]))
+    write_text(folder / "report.html", to_page(content.title, blocks, folder / "figures"))
+    latex = to_document(content)
+    changed = not (folder / "report.tex").is_file() or (folder / "report.tex").read_text(encoding="utf-8") != latex
+    write_text(folder / "report.tex", latex)
+    problem = write_pdf(folder, changed)
+    if problem:
+        print(problem)

@@ -126,5 +126,5 @@ def confusion_grid(params: Params, frame: pd.DataFrame, where: Where) -> Figure:
     sizes = where.rows_of(frame)
     first = sizes[sizes["method"] == sizes["method"].iloc[0]].groupby("true", sort=False)["count"].sum()
     records = ", ".join(f"{name} {count:,}" for name, count in first.items())
-    title = f"Confusion on the open test set, seeds pooled, share of each true class ({records}); {where.title}"
-    return method_grid(params, title, ("predicted", "true"), draw)
+    title = f"Confusion on the open test set, seeds pooled, as share of each true class; {where.title}"
+    return method_grid(params, title, (f"predicted (records: {records})", "true"), draw)

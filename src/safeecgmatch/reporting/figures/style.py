@@ -136,6 +136,7 @@ def save(figure: Figure, folder: Path, name: str) -> None:
     """PNG with a small palette, because it is also embedded in the HTML page, and PDF; neither holds a date."""
     raster = io.BytesIO()
     figure.savefig(raster, format="png", dpi=RASTER_DPI)
-    image = Image.open(raster).convert("RGB").quantize(RASTER_COLOURS, dither=Image.Dither.NONE)
+    # Maximum coverage keeps a rare colour, such as a single marker's.
+    image = Image.open(raster).convert("RGB").quantize(RASTER_COLOURS, Image.Quantize.MAXCOVERAGE)
     image.save(folder / f"{name}.png", optimize=True)
     figure.savefig(folder / f"{name}.pdf", metadata={"CreationDate": None, "Creator": None, "Producer": None})
