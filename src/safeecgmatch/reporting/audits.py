@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import product
 
 import numpy as np
@@ -252,7 +253,7 @@ def lambda_choice() -> Finding:
 
 
 AUDITS: dict[str, Callable[[], Finding]] = {
-    audit.__name__: audit
+    audit.__name__: cache(audit)
     for audit in (
         gain_over_calimatch, ablation_rows, wrong_marks, one_program, validation_labels, table3_top_two,
         mixed_baselines, cinc60_best_rival, lambda_choice,

@@ -6,7 +6,7 @@ import textwrap
 
 import pandas as pd
 
-from safeecgmatch.reporting.verdicts import Judgement, claims_frame
+from safeecgmatch.reporting.verdicts import Judgement
 
 INDENT = " " * 19
 
@@ -18,13 +18,11 @@ def paragraph(text: str, width: int, first: str = INDENT) -> str:
 def claims_text(judgements: list[Judgement], notes: list[str], width: int) -> str:
     """One block per claim: id, verdict and sentence; then reading and size; then the evidence."""
     blocks = [textwrap.fill(note, width) for note in notes]
-    for line in claims_frame(judgements).itertuples():
-        block = [paragraph(str(line.claim), width, f"{line.id:5}{line.verdict:14}")]
-        marks = [f"under {line.reading}" if line.reading else "", f"size: {line.size}" if line.size else ""]
-        if any(marks):
-            block.append(paragraph("; ".join(mark for mark in marks if mark), width))
-        block.append(paragraph(str(line.evidence), width))
-        blocks.append("\n".join(block))
+    for judged in judgements:
+        marks = [f"Under {judged.reading}." if judged.reading else "", f"Size: {judged.size}." if judged.size else ""]
+        details = " ".join([*(mark for mark in marks if mark), judged.evidence])
+        heading = paragraph(judged.claim.plain, width, f"{judged.id:5}{judged.verdict:14}")
+        blocks.append(f"{heading}\n{paragraph(details, width)}")
     return "\n\n".join(blocks)
 
 
