@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 
@@ -121,4 +122,6 @@ def test_a_new_method_with_its_own_loss_and_view_is_all_that_is_trained(project:
         assert "1 training cells, 1 of them to be trained." in output
         assert (project.root / "runs/ptbxl/louder/60/1/predictions.npz").is_file()
     finally:
+        for name in ("runs", "tracking"):
+            shutil.rmtree(project.root / name / "ptbxl" / "louder", ignore_errors=True)
         project.restore()

@@ -90,7 +90,8 @@ def test_an_edited_result_is_refused_and_a_cell_made_again_by_dvc_alone_has_the_
     arguments, environment, where = command(job, means)
     subprocess.run(arguments, cwd=where, env=project.environment | environment, check=True, capture_output=True)
     weights = job.folder / "finished" / "run" / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-1] + b"?")
+    *content, last = weights.read_bytes()
+    weights.write_bytes(bytes([*content, last ^ 1]))
     output = project.run("dvc", "repro", "-f", "-s", "train@ptbxl-fixmatch-60-1")
     assert "was truncated or edited after it was written (run/model.safetensors); it is not used." in output
     assert "6/6 iterations" in output and files_of(project, CELL) == before

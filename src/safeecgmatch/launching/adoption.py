@@ -18,20 +18,27 @@ from safeecgmatch.tracking.record import flat
 
 NO_PARAMS = ("config_hash", "fingerprint", "in_force")  # what follows from the rest
 LONGEST_LIST = 3
+UPLOAD = "SAFEECGMATCH_UPLOAD"  # environment variable; "0": whoever started DVC has tried to upload all that there is
 
 
-def adopt(path: str, config: Mapping[str, Any], root: Path = Path()) -> tuple[bool, str]:
-    """Whether a finished result of this very config was taken over to `root`, and a sentence about it (or none)."""
+def adopt(path: str, config: Mapping[str, Any], upload: bool = False) -> tuple[bool, str]:
+    """Whether a finished result of this very config was taken over, and a sentence about it (or none).
+
+    With `upload`, one that was trained where MLflow could not be reached is sent there first, by another process.
+    """
     scratch = Scratch.of(path, config["fingerprint"])
-    if not scratch.finished.is_dir():
-        return False, refusal(scratch, config)
-    problem = scratch.problem()
-    if problem:
-        return False, f"{path}: the finished result in {scratch.finished} {problem}; it is not used."
-    with atomic_path(root / "runs" / path) as partial:
+    good, sentence = scratch.verify()
+    if not good:
+        return False, sentence or refusal(scratch, config)
+    if upload and os.environ.get(UPLOAD) != "0" and not scratch.is_logged():
+        from safeecgmatch.tracking.uploader import Following
+
+        with Following() as uploader:
+            uploader.follow(scratch.folder)
+    with atomic_path(Path("runs", path)) as partial:
         shutil.copytree(scratch.finished / "run", partial, copy_function=link_or_copy)
     known = read_json(scratch.mlflow) if scratch.mlflow.exists() else {"run_id": None, "logged": False}
-    write_json(root / "tracking" / path / "run.json", read_json(scratch.finished / "run.json") | known)
+    write_json(Path("tracking", path, "run.json"), read_json(scratch.finished / "run.json") | known)
     shutil.rmtree(scratch.folder)
     for parent in scratch.folder.parents[:4]:  # seed, OOD level, method, dataset
         if any(parent.iterdir()):

@@ -95,7 +95,7 @@ class Session:
 def train_cell(params: Params, cell: Cell, config: dict[str, Any], scratch: Scratch, data: Path, uid: str) -> None:
     """Leave the finished result of `cell`, whose resolved config is `config`, in its scratch folder."""
     with scratch.lock():
-        if scratch.finished.is_dir() and not scratch.problem():
+        if scratch.verify()[0]:
             return  # another process was faster
         inputs = Inputs.open(cell, data)
         training, sets = build(config, inputs)

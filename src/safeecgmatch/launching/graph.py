@@ -17,7 +17,6 @@ from safeecgmatch.cells import Cell, cells
 from safeecgmatch.config import Params
 from safeecgmatch.engine.fingerprint import SOURCES, resolve
 from safeecgmatch.errors import UserError
-from safeecgmatch.files import read_json
 from safeecgmatch.launching import snapshot
 from safeecgmatch.launching.board import board
 from safeecgmatch.launching.cluster import Cluster
@@ -118,7 +117,7 @@ def run(plan: Plan, params: Params, how: How) -> list[Failure]:
         reproduce(*plan.before)
         stale = stale_stages(cell.stage for cell in plan.cells)
         jobs = [make_job(params, cell) for cell in plan.cells if stale.get(cell.stage) is False]
-        done = [job for job in jobs if Scratch(job.folder).finished.is_dir() and not Scratch(job.folder).problem()]
+        done = [job for job in jobs if is_done(job)]
         todo = [job for job in jobs if job not in done]
         waits = f" and {len(done)} trained that wait for DVC" if done else ""
         print(f"{len(plan.cells)} training cells, {len(todo)} of them to be trained{waits}.", flush=True)
@@ -128,6 +127,13 @@ def run(plan: Plan, params: Params, how: How) -> list[Failure]:
         failures = train(todo, done, params, how, gpus) if jobs else []
         adopt(plan, stale, failures)
     return failures
+
+
+def is_done(job: Job) -> bool:
+    good, sentence = Scratch(job.folder).verify()
+    if sentence:
+        print(sentence, flush=True)
+    return good
 
 
 def make_job(params: Params, cell: Cell) -> Job:
@@ -149,16 +155,11 @@ def train(todo: Sequence[Job], done: Sequence[Job], params: Params, how: How, gp
             with board(todo, params.train.iterations, means.at_once, Speeds()) as report:
                 failures = launch(todo, report, means)
         for job in todo if upload else []:
-            if Scratch(job.folder).finished.is_dir() and not is_logged(job):  # its worker did not reach the server
-                uploader.follow(job.folder)
+            if Scratch(job.folder).finished.is_dir() and not Scratch(job.folder).is_logged():
+                uploader.follow(job.folder)  # its worker did not reach the server
     if how.on == "local":  # on a cluster, cells of another command may still wait for it
         shutil.rmtree(copy)
     return failures
-
-
-def is_logged(job: Job) -> bool:
-    answer = Scratch(job.folder).mlflow
-    return answer.exists() and read_json(answer)["logged"]
 
 
 def adopt(plan: Plan, stale: Iterable[str], failures: Sequence[Failure]) -> None:

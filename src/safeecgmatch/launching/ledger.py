@@ -9,13 +9,15 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from safeecgmatch.errors import UserError
+from safeecgmatch.launching.adoption import UPLOAD
 
 DVC = (sys.executable, "-m", "dvc", "--wait-for-lock")  # without it a second DVC process gives up at once
 
 
 def environment() -> dict[str, str]:
     """Stages say `python`; that must be the one that runs this, also where its environment is not activated."""
-    return {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    return {**os.environ, "PATH": path, UPLOAD: "0"}
 
 
 def reproduce(*arguments: str) -> None:
