@@ -16,7 +16,10 @@ from safeecgmatch.reporting.evaluate import METRIC_COLUMNS
 from tests.reporting.synthetic import BASELINES, paper_params
 
 RESAMPLINGS = 200
-ROWS = [*BASELINES, *(f"safeecgmatch{variant}@{branch}" for variant in ("", "-learned_t") for branch in ("fused", "time"))]
+ROWS = [
+    *BASELINES,
+    *(f"safeecgmatch{variant}@{branch}" for variant in ("", "-learned_t") for branch in ("fused", "time")),
+]
 SETTINGS = [(dataset, ood) for dataset in ("ptbxl", "cinc21") for ood in (30, 60)]
 
 Gains = Mapping[str, float | Mapping[str, float]]  # by row: of all metrics, or by metric; higher is better
@@ -68,7 +71,9 @@ def planted_study(
 ) -> Study:
     drawn = {setting: planted_rows(rng, gains, rows, seeds, of_seeds, of_records) for setting in settings}
     metrics = purity_metrics(purity or {})
-    return Study(params or paper_params(), metrics, pd.DataFrame(), contrast_frame(drawn), rank_frame(drawn if ranked else {}))
+    return Study(
+        params or paper_params(), metrics, pd.DataFrame(), contrast_frame(drawn), rank_frame(drawn if ranked else {})
+    )
 
 
 assert {"acc", "ece", "ace", "sce", "auroc"} <= set(METRICS)

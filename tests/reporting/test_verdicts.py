@@ -29,16 +29,20 @@ def verdicts(name: str, rows: list[str], gains: dict, studies: int = FEW, **opti
     rng = np.random.default_rng(list(f"{name} {sorted(gains)} {sorted(options)}".encode()))
     claims, first = only(name), {"v_fused": load_claims().readings["paper"]["v_fused"]}
     claims = claims.model_copy(update={"readings": {"paper": first}})
-    settings = {(s.dataset, s.ood) for c in claims.claims[name].tests for s in map(claims.settings.get, c.settings) if s}
+    settings = {
+        (s.dataset, s.ood) for c in claims.claims[name].tests for s in map(claims.settings.get, c.settings) if s
+    }
     ranked = name in ("C1", "C11")
     return Counter(
-        judge(planted_study(rng, gains, rows, sorted(settings), ranked=ranked, **options), claims)[0].readings[0].verdict  # type: ignore[arg-type]
+        judge(planted_study(rng, gains, rows, sorted(settings), ranked=ranked, **options), claims)[0]
+        .readings[0]
+        .verdict  # type: ignore[arg-type]
         for _ in range(studies)
     )
 
 
 def own(**gains: float) -> dict[str, dict[str, float]]:
-    return {row: gains for row in OWN}
+    return dict.fromkeys(OWN, gains)
 
 
 @pytest.mark.parametrize("name", ["C2", "C5", "C8"])
@@ -73,11 +77,10 @@ def test_equivalence_is_found_for_ties_and_not_at_the_margin() -> None:
 
 
 def test_ranks() -> None:
-    rows = [*BASELINES, "safeecgmatch@fused"]
-    assert verdicts("C11", rows, own(acc=0.1, ece=0.1))["supported"] >= MOST
-    assert verdicts("C1", rows, own(acc=-0.1, ece=-0.1))["refuted"] >= MOST
-    level = verdicts("C1", rows, {})
-    assert level["supported"] == 0
+    rows, studies = [*BASELINES, "safeecgmatch@fused"], 8
+    assert verdicts("C11", rows, own(acc=0.1, ece=0.1), studies)["supported"] >= studies - 1
+    assert verdicts("C1", rows, own(acc=-0.1, ece=-0.1), studies)["refuted"] >= studies - 1
+    assert verdicts("C1", rows, {}, studies)["supported"] == 0
 
 
 def test_harm_of_fixmatch_in_one_setting_is_enough() -> None:
@@ -92,7 +95,9 @@ def judged(study: Study, *names: str) -> dict[str, Judgement]:
 
 
 def pure(shares: list[float]) -> dict[tuple[str, int], list[float]]:
-    return {(dataset, ood): [share * ood / 100 for share in shares] for dataset in ("ptbxl", "cinc21") for ood in (30, 60)}
+    return {
+        (dataset, ood): [share * ood / 100 for share in shares] for dataset in ("ptbxl", "cinc21") for ood in (30, 60)
+    }
 
 
 @pytest.mark.parametrize(
