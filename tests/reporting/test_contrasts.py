@@ -22,9 +22,13 @@ def value(study: Study, cell: str, branch: str, metric: str, scaling: str = "non
     return float(chosen.loc[chosen["scaling"] == scaling, "value"].iloc[0])
 
 
-@pytest.mark.parametrize(("metric", "scaling", "sign"), [("acc", "none", 1), ("ece", "none", -1), ("ece", "posthoc", -1)])
+@pytest.mark.parametrize(
+    ("metric", "scaling", "sign"), [("acc", "none", 1), ("ece", "none", -1), ("ece", "posthoc", -1)]
+)
 def test_estimates_are_mean_differences_of_the_metrics(study: Study, metric: str, scaling: str, sign: int) -> None:
-    frame = study.evaluation.compared["contrasts"].set_index(["dataset", "ood", "metric", "scaling", "candidate", "rival"])
+    frame = study.evaluation.compared["contrasts"].set_index(
+        ["dataset", "ood", "metric", "scaling", "candidate", "rival"]
+    )
     line = frame.loc["ptbxl", 60, metric, scaling, "safeecgmatch@time", "calimatch"]
     own = [value(study, f"ptbxl/safeecgmatch/60/{seed}", "time", metric, scaling) for seed in (1, 2)]
     other = [value(study, f"ptbxl/calimatch/60/{seed}", "main", metric, scaling) for seed in (1, 2)]
@@ -36,7 +40,13 @@ def test_estimates_are_mean_differences_of_the_metrics(study: Study, metric: str
 
 def test_rows_and_pairs_of_a_whole_study(study: Study) -> None:
     names = {row_name(cell) for cell in study.cells}
-    assert {"calimatch", "safeecgmatch", "safeecgmatch-no_cal", "safeecgmatch-lambda_1/3", "safeecgmatch-lambda_3"} <= names
+    assert {
+        "calimatch",
+        "safeecgmatch",
+        "safeecgmatch-no_cal",
+        "safeecgmatch-lambda_1/3",
+        "safeecgmatch-lambda_3",
+    } <= names
     frame = study.evaluation.compared["contrasts"]
     here = frame[(frame["dataset"] == "ptbxl") & (frame["ood"] == 60) & (frame["metric"] == "acc")]
     pairs = set(zip(here["candidate"], here["rival"], strict=True))
@@ -44,7 +54,9 @@ def test_rows_and_pairs_of_a_whole_study(study: Study) -> None:
     assert ("safeecgmatch@fused", "safeecgmatch@freq") in pairs and ("fixmatch", "supervised") in pairs
     scores = frame[frame["rival"].str.endswith("#msp")]
     assert set(scores["metric"]) == {"auroc"}
-    assert {"calimatch", "openmatch", "safeecgmatch@time"} <= set(scores["candidate"])  # those with a score of their own
+    assert {"calimatch", "openmatch", "safeecgmatch@time"} <= set(
+        scores["candidate"]
+    )  # those with a score of their own
     same = frame[(frame["candidate"] == "supervised") & (frame["rival"] == "supervised")]
     assert same.empty
 
