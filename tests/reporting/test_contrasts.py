@@ -5,8 +5,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
 from safeecgmatch.cells import cells
+from safeecgmatch.cli import app
+from safeecgmatch.errors import UserError
 from safeecgmatch.reporting.checks import read_study
 from safeecgmatch.reporting.contrasts import row_name
 from safeecgmatch.reporting.evaluate import evaluate, write_evaluation
@@ -97,3 +100,17 @@ def test_real_runs_of_two_methods_get_verdicts_with_size_and_power(tmp_path: Pat
     assert "100 Hz" in judged["C5"].size and "width 8" in judged["C5"].size
     powers = [part.power for verdict in judged["C5"].readings for result in verdict.results for part in result.parts]
     assert powers and all(0 <= power <= 1 for power in powers)
+
+
+def test_claims_in_the_terminal(study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("safeecgmatch.config.load_params", lambda: study.params)
+    with pytest.raises(UserError, match="safeecgmatch report"):
+        CliRunner().invoke(app, ["claims"], catch_exceptions=False)
+    write_evaluation(study.evaluation, tmp_path / "reports" / "demo" / "paper")
+    everything = CliRunner().invoke(app, ["claims"], catch_exceptions=False).stdout
+    assert "The rules (claims.yaml)" in everything and "C3   refuted" in everything and "C13  not tested" in everything
+    one = CliRunner().invoke(app, ["claims", "c5"], catch_exceptions=False).stdout
+    assert "Criterion" in one and "Reading: learned temperatures, time branch - not tested" in one
+    with pytest.raises(UserError, match="There is no claim 'C99'; those that exist are C1, C2"):
+        CliRunner().invoke(app, ["claims", "C99"], catch_exceptions=False)

@@ -85,6 +85,7 @@ class Text(Block):
 @dataclass(frozen=True)
 class Items(Block):
     items: Sequence[str]
+    small: bool = False  # in print
 
     def markdown(self) -> str:
         return "\n".join(f"- {item}" for item in self.items)
@@ -94,7 +95,8 @@ class Items(Block):
 
     def tex(self) -> str:
         lines = "\n".join(rf"\item {inline_tex(item)}" for item in self.items)
-        return f"\\begin{{itemize}}\n{lines}\n\\end{{itemize}}"
+        text = f"\\begin{{itemize}}\n{lines}\n\\end{{itemize}}"
+        return f"{{\\footnotesize\n{text}}}" if self.small else text
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,7 @@ class Grid(Block):
         gap = r"\dimexpr %.3f\linewidth-2\tabcolsep\relax"
         layout = "".join(rf">{{\raggedright\arraybackslash}}p{{{gap % share}}}" for share in shares)
         head = " & ".join(rf"\textbf{{{inline_tex(text)}}}" for text in self.heads)
-        body = "\n".join(" & ".join(inline_tex(cell) for cell in line) + r" \\" for line in self.lines)
+        body = "\n".join(" & ".join(inline_tex(cell) for cell in line) + r" \\[1pt]" for line in self.lines)
         return (
             "{\\footnotesize\n"
             rf"\begin{{longtable}}{{{layout}}}"
@@ -165,7 +167,8 @@ class Picture(Block):
     def tex(self) -> str:
         return (
             "\\begin{figure}[htbp]\n\\centering\n"
-            rf"\includegraphics[width={self.width:g}\linewidth]{{figures/{self.name}.pdf}}"
+            rf"\includegraphics[width={self.width:g}\linewidth,height=0.45\textheight,keepaspectratio]"
+            f"{{figures/{self.name}.pdf}}"
             f"\n\\caption{{{inline_tex(self.caption)}}}\n\\end{{figure}}"
         )
 

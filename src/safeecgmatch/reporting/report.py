@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
@@ -36,7 +36,7 @@ BIBLIOGRAPHY = Path(__file__).with_name("references.bib")
 PLOTS = ("training", "reliability", "ood_scores", "refusal", "confusion")
 PAPER = "paper"  # the profile with the paper's setting
 IN_THE_PDF = ("table1_summary", "table2_ablation")
-IN_ITS_APPENDIX = ("table3_benchmark", "table4_sensitivity", "table6_open_set", "table9_training")
+IN_ITS_APPENDIX = ("table3_benchmark", "table4_sensitivity", "table9_training")
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def page(content: Content) -> list[Block]:
         *sections.what_was_run(params, runs, content.differences),
         Text(sections.FILES),
         Heading("Claims"),
-        *sections.claims_table(content.judgements, content.fixed, short=False),
+        *sections.claims_table(content.judgements, content.fixed),
         sections.forest(params),
         Heading("Audit of the published numbers"),
         Text("These findings need no training: they follow from the paper's own tables."),
@@ -120,10 +120,10 @@ def printed(content: Content) -> list[Block]:
         *sections.what_was_run(params, runs, content.differences),
         *sections.deviation_table(content.differences),
         Heading("Results"),
-        *sections.claims_table(content.judgements, content.fixed, short=False),
-        sections.forest(params),
+        *sections.claims_table(content.judgements, content.fixed),
+        replace(sections.forest(params), width=0.8),
         *content.numbers(*IN_THE_PDF),
-        pictures["tradeoff"],
+        replace(pictures["tradeoff"], width=0.72),
         Heading("Audit of the published numbers", 3),
         *sections.audit(content.findings),
         Heading("What was easy"),
@@ -134,7 +134,7 @@ def printed(content: Content) -> list[Block]:
         Items(words["limitations"]),
         Heading("Appendix: full tables"),
         *content.numbers(*IN_ITS_APPENDIX),
-        pictures["purity"],
+        replace(pictures["purity"], width=0.75),
         Heading("Appendix: sizes of the splits, cost"),
         sections.sizes(params, runs),
         sections.cost(params, runs),

@@ -100,18 +100,20 @@ def cost(params: Params, runs: pd.DataFrame) -> Grid:
     return Grid(heads, lines, [0.4, 0.2, 0.2, 0.2])
 
 
-def claims_table(judgements: list[Judgement], notes: list[str], short: bool) -> list[Block]:
-    """Claim by claim; `short` leaves the evidence out."""
+def claims_table(judgements: list[Judgement], notes: list[str]) -> list[Block]:
+    """Claim by claim; a verdict from runs that are not of the paper's size is marked, and the size stated once."""
     lines = []
     for judgement in judgements:
         reading = f" ({judgement.reading})" if judgement.reading else ""
-        size = f" At this size: {judgement.size}." if judgement.size else ""
+        size = " at this size" if judgement.size else ""
         claim = f"“{judgement.claim.plain}” {judgement.claim.place}"
-        cells = [judgement.id, claim, f"**{judgement.verdict}**{reading}"]
-        lines.append(cells if short else [*cells, f"{judgement.evidence}{size}"])
-    heads = ["", "Claim", "Verdict", "Evidence"]
-    shares = [0.06, 0.32, 0.14, 0.48]
-    return [*(Text(note) for note in notes), Grid(heads[:3] if short else heads, lines, [] if short else shares)]
+        lines.append([judgement.id, claim, f"**{judgement.verdict}**{size}{reading}", judgement.evidence])
+    marked = dict.fromkeys(judgement.size for judgement in judgements if judgement.size)
+    return [
+        *(Text(note) for note in notes),
+        *(Text(f"“At this size”: {size}.") for size in marked),
+        Grid(["", "Claim", "Verdict", "Evidence"], lines, [0.05, 0.31, 0.13, 0.51]),
+    ]
 
 
 def audit(findings: list[Finding]) -> list[Block]:
@@ -158,7 +160,7 @@ def settings_of_methods(params: Params) -> Items:
         own = ", ".join(f"{key} {value}" for key, value in values.items() if key not in known)
         switched = ", ".join(f"{key} {value}" for key, value in values.items() if key in known)
         items.append(f"**{method_name(method).name}**: {own or 'none'}; switches: {switched}.")
-    return Items(items)
+    return Items(items, small=True)
 
 
 def overview_figures(names: list[str]) -> list[Picture]:
