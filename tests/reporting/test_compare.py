@@ -4,15 +4,26 @@ import math
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from safeecgmatch.profiles import compose_params
 from safeecgmatch.reporting.barriers import barriers
-from safeecgmatch.reporting.compare import PAPER_TABLES, compare, comparison_frame, place, proposed_ranks
+from safeecgmatch.reporting.compare import (
+    PAPER_TABLES,
+    ROUNDING,
+    compare,
+    comparison_frame,
+    difference_to_print,
+    place,
+    proposed_ranks,
+)
 from safeecgmatch.reporting.compare_render import comparison_markdown, comparison_tex, rank_grid
 from safeecgmatch.reporting.published import published_cells
 from safeecgmatch.reporting.results import SeedMean
 from safeecgmatch.reporting.statistics import Summary
 from safeecgmatch.reporting.tables import Table, build_tables
+from tests.conftest import ROOT
 from tests.reporting.conftest import Study
 from tests.reporting.synthetic import make_params, paper_params
 
@@ -49,12 +60,34 @@ def test_generated_data_stand_nowhere_beside_the_paper(study: Study, tables: lis
     assert {rank.ours for rank in proposed_ranks(columns)} == {None}
 
 
-def test_barriers_name_each_size_that_is_not_the_papers() -> None:
+def test_barriers_name_everything_that_is_not_the_papers() -> None:
     assert barriers(paper_params(), "ptbxl") == barriers(paper_params(), "cinc21") == []
-    small = paper_params(model={"width": 16})
-    assert barriers(small, "ptbxl") == ["width 16"]
+    train = {**paper_params().train.model_dump(), "iterations": 2000, "evaluate_every": 200, "learning_rate": 0.01}
+    small = paper_params(model={"width": 16}, train=train)
+    assert barriers(small, "ptbxl") == ["width 16", "2,000 iterations", "10 evaluations", "learning rate 0.01"]
     assert barriers(paper_params(split={"strategy": "patient"}), "ptbxl") == ["patient split"]
+    changed = {"safeecgmatch": {"confidence_threshold": 0.8, "switches": {"start": 20000}}}
+    expected = ["confidence threshold of SafeECGMatch", "start of SafeECGMatch"]
+    assert barriers(paper_params(methods=changed), "ptbxl") == expected
     assert barriers(make_params(), "cinc21")[0] == "generated data"
+
+
+def test_the_profile_paper_meets_no_barrier() -> None:
+    params = compose_params("paper", ROOT / "profiles")
+    assert [barriers(params, dataset) for dataset in ("ptbxl", "cinc21")] == [[], []]
+
+
+def test_the_interval_is_welchs_with_the_rounding_of_the_print() -> None:
+    rng = np.random.default_rng(0)
+    covered = 0
+    for _ in range(1000):
+        ours, theirs = rng.normal(0.82, 0.02, 3), rng.normal(0.80, 0.02, 3)
+        printed = Summary(round(theirs.mean(), 3), round(theirs.std(ddof=1), 3), 3)
+        _, low, high = difference_to_print(Summary(ours.mean(), ours.std(ddof=1), 3), printed)
+        covered += low <= 0.02 <= high
+    assert 0.94 <= covered / 1000 <= 0.99
+    difference, low, high = difference_to_print(Summary(0.8, 0.0, 3), Summary(0.8, 0.0, 3))
+    assert difference == 0 and -low == pytest.approx(high) and high >= 2 * ROUNDING
 
 
 def test_real_data_of_another_size_get_places_but_no_differences(tables: list[Table]) -> None:

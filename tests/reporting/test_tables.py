@@ -237,8 +237,8 @@ def test_uncounted_seed_is_missing_in_the_tables(study: Study) -> None:
 
 def test_intervals_hold_the_mean(tables: dict[str, Table]) -> None:
     frame = tables["table3_benchmark"].frame()
-    half = (frame["interval_high"] - frame["interval_low"]) / 2
-    assert half.to_numpy() == pytest.approx((12.706 * frame["std"] / math.sqrt(2)).to_numpy(), rel=1e-3)
+    assert frame["mean"].between(frame["interval_low"], frame["interval_high"]).all()
+    assert frame["interval_low"].min() >= 0 and frame["interval_high"].max() <= 1
 
 
 def test_branches_are_reported_apart(tables: dict[str, Table]) -> None:

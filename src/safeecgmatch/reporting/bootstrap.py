@@ -18,20 +18,20 @@ RESAMPLINGS = 1000
 
 
 class Resampler:
-    """Weights (B, N) of the records of one dataset, drawn once for all of its cells."""
+    """Weights (N, B) of the records of one dataset, drawn once for all of its cells."""
 
     def __init__(self, name: str, records: npt.NDArray, resamplings: int = RESAMPLINGS) -> None:
         self.records = np.unique(records)
         generator = np.random.default_rng(list(f"bootstrap {name}".encode()))
-        self._weights = generator.standard_exponential((resamplings, self.records.size))
+        self._weights = generator.standard_exponential((self.records.size, resamplings))
 
     def weights(self, records: npt.NDArray) -> Array:
-        return self._weights[:, np.searchsorted(self.records, records)]
+        return self._weights[np.searchsorted(self.records, records)]
 
 
-def members(group: npt.NDArray[np.int64], groups: int) -> Array:
-    """(N, groups) indicators; a record of group -1 is in none."""
-    return (group[:, None] == np.arange(groups)).astype(np.float64)
+def members(group: npt.NDArray[np.int64]) -> Array:
+    """(N, BINS) indicators; a record of group -1 is in none."""
+    return (group[:, None] == np.arange(BINS)).astype(np.float64)
 
 
 def bin_of(confidence: Array) -> npt.NDArray[np.int64]:
@@ -48,34 +48,40 @@ def group_of(values: Array) -> npt.NDArray[np.int64]:
 
 
 def closed_set_draws(log_probabilities: npt.ArrayLike, labels: npt.NDArray, weights: Array) -> dict[str, Array]:
-    """ACC, ECE, ACE and SCE, each (B); with all weights 1 they are those of `metrics`."""
+    """ACC, ECE, ACE and SCE, each (B); with all weights equal they are those of `metrics`."""
     values = probabilities_of(log_probabilities).astype(np.float64)
-    total = weights.sum(axis=1)
+    classes = range(values.shape[1])
     confidence, correct = values.max(axis=1), (values.argmax(axis=1) == labels).astype(np.float64)
-
-    def gap(group: npt.NDArray[np.int64], probability: Array, hit: Array) -> Array:
-        return np.abs(weights @ (members(group, BINS) * (probability - hit)[:, None]))
-
-    ece = gap(bin_of(confidence), confidence, correct).sum(axis=1) / total
-    sce, ace = [], []
-    for k in range(values.shape[1]):
-        hit = (labels == k).astype(np.float64)
-        sce.append(gap(bin_of(values[:, k]), values[:, k], hit).sum(axis=1) / total)
-        group = group_of(values[:, k])
-        filled = group.max() + 1  # fewer than BINS where there are fewer records
-        sizes = weights @ members(group, filled)
-        ace.append((gap(group, values[:, k], hit)[:, :filled] / sizes).mean(axis=1))
-    accuracy = weights @ correct / total
-    return {"acc": accuracy, "ece": ece, "ace": np.mean(ace, axis=0), "sce": np.mean(sce, axis=0)}
+    gaps = [values[:, k] - (labels == k) for k in classes]
+    groups = [members(group_of(values[:, k])) for k in classes]
+    summed = [
+        correct[:, None],
+        members(bin_of(confidence)) * (confidence - correct)[:, None],
+        *(members(bin_of(values[:, k])) * gaps[k][:, None] for k in classes),
+        *(groups[k] * gaps[k][:, None] for k in classes),
+        *groups,
+    ]
+    sums = np.concatenate(summed, axis=1).T @ weights
+    accuracy, rest = sums[0], sums[1:].reshape(-1, BINS, weights.shape[1])
+    count = len(classes)
+    ece, sce, ace_gaps, sizes = rest[0], rest[1 : 1 + count], rest[1 + count : 1 + 2 * count], rest[1 + 2 * count :]
+    total = weights.sum(axis=0)
+    filled = min(len(values), BINS)  # there are fewer groups where there are fewer records
+    ace = np.abs(ace_gaps[:, :filled]) / sizes[:, :filled]
+    return {
+        "acc": accuracy / total,
+        "ece": np.abs(ece).sum(axis=0) / total,
+        "ace": ace.mean(axis=(0, 1)),
+        "sce": np.abs(sce).sum(axis=1).mean(axis=0) / total,
+    }
 
 
 def auroc_draws(scores: npt.ArrayLike, unseen: npt.NDArray[np.bool_], weights: Array) -> Array:
-    """P(an unseen record scores higher than a seen one), ties one half, for each row of the weights."""
+    """P(an unseen record scores higher than a seen one), ties one half, for each column of the weights."""
     values = np.asarray(scores, dtype=np.float64)
     order = np.argsort(values, kind="stable")
     starts = np.flatnonzero(np.diff(values[order], prepend=-np.inf) > 0)
-    level = np.add.reduceat
-    seen = level(weights[:, order] * ~unseen[order], starts, axis=1)
-    found = level(weights[:, order] * unseen[order], starts, axis=1)
-    lower = np.cumsum(seen, axis=1) - seen / 2
-    return np.sum(found * lower, axis=1) / (seen.sum(axis=1) * found.sum(axis=1))
+    positive = unseen[order][:, None]
+    seen, found = (np.add.reduceat(weights[order] * side, starts) for side in (~positive, positive))
+    lower = np.cumsum(seen, axis=0) - seen / 2
+    return np.sum(found * lower, axis=0) / (seen.sum(axis=0) * found.sum(axis=0))

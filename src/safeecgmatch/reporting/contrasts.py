@@ -88,7 +88,7 @@ def samples_of(
     if f"open_test.ood_score.{branch}" in predictions:
         scores[MSP] = 1.0 - probabilities_of(log_probs).astype(np.float64).max(axis=1)
     for suffix, score in scores.items():
-        value = float(auroc_draws(score, unseen, np.ones((1, unseen.size)))[0])
+        value = float(auroc_draws(score, unseen, np.ones((unseen.size, 1)))[0])
         yield suffix, ("auroc", "none"), Sample(value, auroc_draws(score, unseen, weights), unseen.size)
 
 
