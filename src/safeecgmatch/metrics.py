@@ -126,6 +126,36 @@ def fpr95(scores: npt.ArrayLike, unseen: npt.ArrayLike) -> float:
     return float(np.mean(values[~positive] >= threshold))
 
 
+def acceptance_threshold(seen_scores: npt.ArrayLike, share: float) -> float:
+    """The lowest unseen-class score that still accepts at least `share` of these seen records; `<=` it is accepted."""
+    ascending = np.sort(np.asarray(seen_scores, dtype=np.float64))
+    wanted = int(np.ceil(round(share * ascending.size, 6)))  # 0.95 * 20 is 19, not 19.000000000000004
+    return float(ascending[max(wanted, 1) - 1])
+
+
+def risk_coverage(correct: npt.ArrayLike, confidence: npt.ArrayLike) -> tuple[Array, Array]:
+    """Coverage k / N and risk, the share of errors among the k most confident records, for k = 1..N.
+
+    Records of equal confidence count with their mean, as if their order were drawn, so the given order does not matter.
+    """
+    wrong, certain = ~np.asarray(correct, dtype=bool), np.asarray(confidence, dtype=np.float64)
+    _, level, count = np.unique(-certain, return_inverse=True, return_counts=True)
+    errors = (np.bincount(level, weights=wrong) / count)[np.sort(level)]
+    accepted = np.arange(1, certain.size + 1)
+    return accepted / certain.size, np.cumsum(errors) / accepted
+
+
+def area_under_risk_coverage(correct: npt.ArrayLike, confidence: npt.ArrayLike) -> float:
+    """Mean risk over all coverages (Geifman et al., ICLR 2019): 0 where every record is right."""
+    return float(np.mean(risk_coverage(correct, confidence)[1]))
+
+
+def accuracy_after_refusal(correct: npt.ArrayLike, confidence: npt.ArrayLike, refused: float) -> float:
+    """Accuracy on the rest when the least certain `refused` of the records (a share below 1) are not answered."""
+    risk = risk_coverage(correct, confidence)[1]
+    return float(1 - risk[risk.size - 1 - int(round(refused * risk.size, 6))])
+
+
 def probabilities_of(log_probabilities: npt.ArrayLike) -> npt.NDArray[np.float32]:
     """The float32 probabilities that enter the metrics; rounding may not push one above 1."""
     values = np.exp(np.asarray(log_probabilities, dtype=np.float64)).astype(np.float32)

@@ -14,9 +14,18 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from safeecgmatch.metrics import closed_set_metrics, open_set_metrics, probabilities_of, scaled_log_probabilities
+from safeecgmatch.metrics import (
+    acceptance_threshold,
+    closed_set_metrics,
+    open_set_metrics,
+    probabilities_of,
+    scaled_log_probabilities,
+)
 
 Arrays = Mapping[str, npt.NDArray]
+
+ACCEPTED_SHARE = 0.95  # of seen validation records, at the threshold that summary.json states
+OWN_SCORE, CONFIDENCE_SCORE = "the method's own", "1 - max probability"  # where an unseen-class score comes from
 
 
 @dataclass(frozen=True)
@@ -62,13 +71,28 @@ def reported_branch(predictions: Arrays) -> str:
     return str(np.asarray(predictions["branch"]))
 
 
-def ood_score(predictions: Arrays, branch: str, log_probabilities: npt.ArrayLike | None = None) -> npt.NDArray:
-    """The branch's own unseen-class score on the open test set, else 1 - max probability (of the given ones)."""
-    own = f"open_test.ood_score.{branch}"
+def ood_score(
+    predictions: Arrays, branch: str, log_probabilities: npt.ArrayLike | None = None, split: str = "open_test"
+) -> npt.NDArray:
+    """The branch's own unseen-class score on a set, else 1 - max probability (of the given ones)."""
+    own = f"{split}.ood_score.{branch}"
     if own in predictions:
         return predictions[own]
-    stored = predictions[f"open_test.log_probs.{branch}"] if log_probabilities is None else log_probabilities
+    stored = predictions[f"{split}.log_probs.{branch}"] if log_probabilities is None else log_probabilities
     return 1.0 - probabilities_of(stored).astype(np.float64).max(axis=1)
+
+
+def acceptance(predictions: Arrays, share: float = ACCEPTED_SHARE) -> dict[str, float | str]:
+    """The threshold on the reported branch's unseen-class score that accepts `share` of the seen validation records."""
+    branch = reported_branch(predictions)
+    classes = predictions[f"validation.log_probs.{branch}"].shape[1]
+    seen = ood_score(predictions, branch, split="validation")[predictions["validation.label"] < classes]
+    own = f"validation.ood_score.{branch}" in predictions
+    return {
+        "accept_share": share,
+        "accept_threshold": acceptance_threshold(seen, share),
+        "unseen_score": OWN_SCORE if own else CONFIDENCE_SCORE,
+    }
 
 
 def final_metrics(predictions: Arrays, branch: str | None = None, temperature: float = 1.0) -> dict[str, float]:

@@ -116,7 +116,8 @@ def run_cell(
             log.interrupt()
             raise
     folder = Path("runs") / cell.path
-    predictions = write_outputs(folder, training, sets, config, inputs)
+    generated = params.data.source(cell.dataset).source == "phantom"
+    predictions = write_outputs(folder, training, sets, config, inputs, generated)
     close_log(log, folder, final_metrics(predictions), session.seconds(), training.n)
     session.checkpoint.discard()
 

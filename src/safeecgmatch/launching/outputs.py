@@ -17,7 +17,7 @@ from safeecgmatch.engine.loop import Row, Training
 from safeecgmatch.engine.models import parameter_count
 from safeecgmatch.engine.signals import SignalSet
 from safeecgmatch.files import atomic_path, write_json, write_text
-from safeecgmatch.predictions import write_predictions
+from safeecgmatch.predictions import acceptance, write_predictions
 
 FIRST_COLUMNS = ("iteration", "val_accuracy", "competes", "mask_rate", "pseudo_accuracy", "pseudo_ood_share")
 
@@ -50,13 +50,18 @@ def history_csv(history: list[Row]) -> str:
 
 
 def write_outputs(
-    folder: Path, training: Training, sets: dict[str, SignalSet], config: dict[str, Any], inputs: Inputs
+    folder: Path,
+    training: Training,
+    sets: dict[str, SignalSet],
+    config: dict[str, Any],
+    inputs: Inputs,
+    generated: bool,
 ) -> dict[str, np.ndarray]:
-    """All files of runs/<cell>, at once or not at all; returns the predictions."""
-    summary = summarise(training, inputs)
+    """All files of runs/<cell>, at once or not at all; returns the predictions. `generated`: trained on a phantom."""
     weights = training.chosen().weights
     training.method.load_state_dict(weights)
     predictions = predict(training.method, sets, inputs.store.records)
+    summary = summarise(training, inputs) | acceptance(predictions) | {"generated_ecgs": generated}
     with atomic_path(folder) as partial:
         partial.mkdir()
         write_predictions(partial / "predictions.npz", predictions)
