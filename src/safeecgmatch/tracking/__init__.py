@@ -1,7 +1,8 @@
 """MLflow tracking that can neither stop nor change a training: the files on disk are the truth, MLflow is a copy.
 
 A cell talks to MLflow through a second process (`recorder.py`), so importing MLflow overlaps with the training and a
-server that hangs or dies hangs or dies there. This package is the only one that imports mlflow (in `store.py`).
+server that hangs or dies hangs or dies there. This package is the only one that imports mlflow: `store.py` for runs,
+`model.py` and `served.py` for models.
 
     tracking.warm_up()                                  # optional: start that process before importing torch
     record = tracking.run_record(config, path="ptbxl/fixmatch/30/1", data_hash=..., device="cpu", uid=None)
