@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from io import FileIO
 from pathlib import Path
@@ -65,7 +65,7 @@ class Recording:
         return self.values.shape[1]
 
     def head(self, samples: int) -> Recording:
-        return replace(self, values=self.values[:samples])
+        return Recording(self.rate, self.values[:samples], self.gain, self.baseline, self.units, self.names)
 
     def has_invalid(self) -> bool:
         """Whether `invalid` marks any sample; for int16 without an array of marks, as the mark is the least value."""

@@ -111,9 +111,9 @@ def write_answers(target: Path, answers: Sequence[Answer], trained: Trained, rep
         write_json(target, {**describe(trained), "records": rows} | ({"labelled": report} if report else {}))
         return
     with atomic_path(target) as partial, partial.open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.DictWriter(stream, [*rows[0], "notice"], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(row | {"notice": trained.notice} for row in rows)
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow([*rows[0], "notice"])
+        writer.writerows([*row.values(), trained.notice] for row in rows)
 
 
 def page_name(answer: Answer) -> str:

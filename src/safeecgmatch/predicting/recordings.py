@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -27,7 +28,9 @@ class Place:
         """Relative to the folder, sorted."""
         if self.record is not None:
             return [self.record + HEADER]
-        return sorted(file.relative_to(self.folder).as_posix() for file in self.folder.rglob(f"*{HEADER}"))
+        prefix = len(str(self.folder)) + 1
+        found = (f"{place}/{file}" for place, _, files in os.walk(self.folder) for file in files)
+        return sorted(file[prefix:] for file in found if file.endswith(HEADER))
 
     def title(self, header: str) -> str:
         return self.name if self.record is not None else f"{self.name}/{header.removesuffix(HEADER)}"

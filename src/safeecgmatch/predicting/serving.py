@@ -35,8 +35,11 @@ def recording_of(request: Mapping[str, Any]) -> Recording:
         raise Refused(f"{NAMES} has {len(names)} names for {len(values)} signals")
     units = request.get(UNITS)
     units = DEFAULT_UNITS if units is None or units != units else str(units)  # a column that lacks it holds NaN
+    try:
+        rate = float(request[RATE])
+    except (TypeError, ValueError):
+        raise Refused(f"{RATE} must be a number") from None
     ones = np.ones(len(values))
-    rate = float(request[RATE])
     return Recording(rate, values.T, ones, np.zeros_like(ones), (units,) * len(ones), tuple(names))
 
 
@@ -56,10 +59,8 @@ def respond(trained: Trained, requests: Sequence[Mapping[str, Any]]) -> pd.DataF
     return columns.assign(note=notes, notice=trained.notice)
 
 
-def example(trained: Trained) -> pd.DataFrame:
+def example(trained: Trained) -> list[dict[str, Any]]:
     """A request of the right form: waves, not an ECG."""
     time = np.arange(SECONDS * trained.sampling_rate) / trained.sampling_rate
     signals = [np.round(np.sin(2 * np.pi * (1 + place / 12) * time), 3).tolist() for place in range(len(LEADS))]
-    return pd.DataFrame(
-        [{SIGNALS: signals, RATE: float(trained.sampling_rate), NAMES: list(LEADS), UNITS: DEFAULT_UNITS}]
-    )
+    return [{SIGNALS: signals, RATE: float(trained.sampling_rate), NAMES: list(LEADS), UNITS: DEFAULT_UNITS}]

@@ -8,8 +8,9 @@ from importlib.metadata import version
 from pathlib import Path
 
 import mlflow
+import pandas as pd
 from mlflow.models import Model, ModelSignature
-from mlflow.types import ColSpec, DataType, Schema
+from mlflow.types import ColSpec, DataType, Schema, TensorSpec
 from mlflow.types.schema import AnyType, Array
 
 import safeecgmatch
@@ -40,7 +41,7 @@ class Logged:
 
 def signature(trained: Trained) -> ModelSignature:
     text, number = DataType.string, DataType.double
-    inputs = [
+    inputs: list[ColSpec | TensorSpec] = [
         # Not Array(Array(number)): MLflow would refuse a lead of whole numbers, such as microvolts.
         ColSpec(AnyType(), serving.SIGNALS, required=False),
         ColSpec(number, serving.RATE),
@@ -48,12 +49,13 @@ def signature(trained: Trained) -> ModelSignature:
         ColSpec(text, serving.UNITS, required=False),
     ]
     numbers = ("confidence", "unseen_score", *(f"p_{name}" for name in trained.classes))
-    outputs = [ColSpec(number if column in numbers else text, column) for column in answer_columns(trained)]
+    columns = answer_columns(trained)
+    outputs: list[ColSpec | TensorSpec] = [ColSpec(number if name in numbers else text, name) for name in columns]
     return ModelSignature(Schema(inputs), Schema(outputs))
 
 
 def answer_columns(trained: Trained) -> list[str]:
-    return list(serving.respond(trained, serving.example(trained).to_dict("records")).columns)
+    return list(serving.respond(trained, serving.example(trained)).columns)
 
 
 def model_name(path: str) -> str:
@@ -86,7 +88,7 @@ def log_model(path: str, name: str | None) -> Logged:
         artifacts={"cell": str(trained.folder.resolve())},
         code_paths=[str(Path(safeecgmatch.__file__).parent)],
         signature=signature(trained),
-        input_example=serving.example(trained),
+        input_example=pd.DataFrame(serving.example(trained)),
         pip_requirements=[f"{package}=={version(package).partition('+')[0]}" for package in REQUIREMENTS],
         registered_model_name=registered,
         tags={key: value for key, value in tags(record).items() if value},

@@ -27,7 +27,7 @@ class BadRequest(MlflowException):
         return str(super().serialize_as_json())
 
 
-class Classifier(PythonModel):  # type: ignore[misc]
+class Classifier(PythonModel):
     def load_context(self, context: PythonModelContext) -> None:
         self.trained = Trained.open(Path(context.artifacts["cell"]))
 
@@ -35,7 +35,7 @@ class Classifier(PythonModel):  # type: ignore[misc]
         self, context: PythonModelContext, model_input: pd.DataFrame, params: dict[str, Any] | None = None
     ) -> pd.DataFrame:
         try:
-            return respond(self.trained, model_input.to_dict("records"))
+            return respond(self.trained, [dict(row) for _, row in model_input.iterrows()])
         except Refused as refusal:
             raise BadRequest(str(refusal)) from None
 
