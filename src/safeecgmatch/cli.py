@@ -11,6 +11,7 @@ from pathlib import Path
 import typer
 
 from safeecgmatch.errors import UserError
+from safeecgmatch.predicting import commands
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -42,6 +43,8 @@ mlflow_app = typer.Typer(
     """,
 )
 app.add_typer(mlflow_app, name="mlflow", short_help="Look at the runs in MLflow, or complete it.")
+app.command(short_help="Classify ECGs with a finished cell.")(commands.predict)
+app.add_typer(commands.model_app, name="model", short_help="Store a finished cell as a servable model.")
 
 
 @app.command(short_help="Install a profile as params.yaml.")
