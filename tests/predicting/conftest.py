@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from safeecgmatch.cells import Cell
-from safeecgmatch.engine.cell import Inputs, build, resolve
+from safeecgmatch.engine.cell import Inputs, build
+from safeecgmatch.engine.fingerprint import resolve
 from safeecgmatch.launching.outputs import write_outputs
 from safeecgmatch.predicting.trained import Trained
 from safeecgmatch.predictions import read_predictions
 from tests.methods.harness import demo_params, phantom_store, split_data
 
-SHORT = {"iterations": 4, "evaluate_every": 2, "checkpoint_every": 4, "batch": 8}
+SHORT = {"iterations": 4, "evaluate_every": 2, "batch": 8}
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ def make_cell(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Made]:
         data = split_data(phantom_store(), "ptbxl", 60, 1)
         cell = Cell("ptbxl", name, 60, 1, "full", 1.0 if name == "safeecgmatch" else None)
         inputs = Inputs.open(cell, data)
-        config = resolve(demo_params(protocol, width=2, **SHORT), cell, inputs)
+        config = resolve(demo_params(protocol, width=2, **SHORT), cell, data)
         training, sets = build(config, inputs)
         training.run(lambda _: None, lambda _: None)
         folder = tmp_path_factory.mktemp("project") / "runs" / cell.path
