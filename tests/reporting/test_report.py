@@ -167,9 +167,10 @@ def test_each_table_compiles_alone(large_report: Path, document_class: str) -> N
         if len(found.split()) < 2:
             pytest.skip("the class acmart, or what it needs, is not installed")
     for table in sorted((large_report / "tables").glob("*.tex")):
+        people = r"\author{A}" + (r"\affiliation{\institution{I}\country{C}}" if "acmart" in document_class else "")
         text = (
-            rf"\documentclass{document_class}\usepackage{{booktabs,multirow,adjustbox}}\begin{{document}}Text."
-            rf"\input{{{table.stem}}}\end{{document}}"
+            rf"\documentclass{document_class}\usepackage{{booktabs,multirow,adjustbox}}\begin{{document}}"
+            rf"\title{{T}}{people}\maketitle Text.\input{{{table.stem}}}\end{{document}}"
         )
         log = compiled(large_report / "tables", text)
         overfull = [float(points) for points in re.findall(r"Overfull \\[hv]box \(([\d.]+)pt", log)]

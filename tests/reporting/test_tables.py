@@ -319,7 +319,7 @@ def test_warnings_are_grouped_under_the_training_table(study: Study) -> None:
 def test_two_branch_baselines_say_which_branch_each_seed_reports(tables: dict[str, Table]) -> None:
     notes = " ".join(tables["table3_benchmark"].notes)
     assert "TS-TFC reports the branch that is better on validation" in notes
-    assert "Generated (PTB-XL) 30 %: mean of both (seed 1), mean of both (seed 2)" in notes
+    assert "Generated (PTB-XL) 30 %: mean of both (seeds 1, 2)" in notes
 
 
 def test_open_set_table_names_the_scores(tables: dict[str, Table]) -> None:

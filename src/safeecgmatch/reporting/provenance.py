@@ -112,8 +112,11 @@ def branch_notes(params: Params, runs: pd.DataFrame, results: Results) -> list[s
         parts = []
         done = runs[(runs["method"] == method) & (runs["state"] == "done")]
         for (dataset, ood), rows in done.groupby(["dataset", "ood"], sort=False):
-            chosen = ", ".join(f"{branch_name(str(row.branch))} (seed {row.seed})" for row in rows.itertuples())
-            parts.append(f"{data_name(params, str(dataset)).name} {ood} %: {chosen}")
+            chosen = [
+                f"{branch_name(str(branch))} ({seed_list(members)})"
+                for branch, members in rows.groupby("branch", sort=False)
+            ]
+            parts.append(f"{data_name(params, str(dataset)).name} {ood} %: {', '.join(chosen)}")
         if parts:
             notes.append(
                 f"{method_name(method).name} reports the branch that is better on validation, so its row mixes "

@@ -138,5 +138,5 @@ def save(figure: Figure, folder: Path, name: str) -> None:
     figure.savefig(raster, format="png", dpi=RASTER_DPI)
     # Maximum coverage keeps a rare colour, such as a single marker's.
     image = Image.open(raster).convert("RGB").quantize(RASTER_COLOURS, Image.Quantize.MAXCOVERAGE)
-    image.save(folder / f"{name}.png", optimize=True)
+    image.save(folder / f"{name}.png")
     figure.savefig(folder / f"{name}.pdf", metadata={"CreationDate": None, "Creator": None, "Producer": None})
