@@ -90,6 +90,17 @@ def test_harm_of_fixmatch_in_one_setting_is_enough() -> None:
     assert verdicts("C12", rows, {}, TIES)["supported"] <= BY_CHANCE
 
 
+def test_a_claim_that_needs_one_setting_fails_on_the_datasets_of_the_study() -> None:
+    small = paper_params(grid={"datasets": ["ptbxl"]})
+    settings = [("ptbxl", 30), ("ptbxl", 60)]
+    rows = ["supervised", "fixmatch"]
+    study = planted_study(np.random.default_rng(0), {"fixmatch": 0.1}, rows, settings, params=small)
+    found = judged(study, "C12")["C12"]
+    assert found.verdict == "refuted" and found.size == "PTB-XL alone"
+    half = planted_study(np.random.default_rng(0), {"fixmatch": 0.1}, rows, settings[:1], params=small)
+    assert judged(half, "C12")["C12"].verdict == "inconclusive"
+
+
 def judged(study: Study, *names: str) -> dict[str, Judgement]:
     return {judgement.id: judgement for judgement in judge(study, only(*names) if names else None)}
 
@@ -152,6 +163,7 @@ def test_a_smaller_study_on_real_data_is_marked_with_its_size_and_power() -> Non
     found = judged(study)
     assert found["C2"].verdict == "inconclusive" and "power 0." in found["C2"].evidence
     assert found["C2"].size == "PTB-XL: width 16, 2,000 iterations" and found["C3"].size == ""
+    assert found["C5"].size == "PTB-XL alone: width 16, 2,000 iterations"
     better = judged(planted_study(np.random.default_rng(6), own(acc=0.2, ece=0.2), settings=settings, params=small))
     assert better["C8"].verdict == "supported"
     assert better["C1"].verdict == "inconclusive"  # two of four settings cannot support a claim about four

@@ -21,6 +21,7 @@ from safeecgmatch.reporting.names import branch_name, dataset_name, method_name,
 from safeecgmatch.reporting.statistics import Difference, Summary, relation, student_interval, summarise
 
 POOL = "the pool's share"
+NOT_IN_STUDY = "not in this study"
 PAIR = ("dataset", "ood", "metric", "scaling", "candidate", "rival")
 Pair = tuple[str, int, str, str, str, str]
 
@@ -107,10 +108,11 @@ class CheckResult:
             share = f"{part.estimate:.3f} [{part.low:.3f}, {part.high:.3f}]"
             return f"{where}: unseen share among accepted {share}, in the pool {self.setting.ood / 100:g}"
         gains = " and ".join(
-            f"{scaled_name(self.check, part.metric)} {part.estimate:+.3f} [{part.low:+.3f}, {part.high:+.3f}]"
+            f"in {scaled_name(self.check, part.metric)} {part.estimate:+.3f} [{part.low:+.3f}, {part.high:+.3f}]"
             for part in self.parts
         )
-        return f"{where}: {gains} against {row_label(self.rival)}"
+        whose = "" if self.check.candidate == PROPOSED else f"of {row_label(self.candidate)} "
+        return f"{where}: gain {whose}{gains} over {row_label(self.rival)}"
 
 
 def setting_name(setting: Setting) -> str:
@@ -118,7 +120,8 @@ def setting_name(setting: Setting) -> str:
 
 
 def scaled_name(check: Check, metric: str = "") -> str:
-    return metric_name(metric or check.metric) + (" after scaling" if check.scaling == "posthoc" else "")
+    name = metric or check.metric
+    return metric_name(name) + (" after scaling" if check.scaling == "posthoc" and name != "acc" else "")
 
 
 def row_label(key: str) -> str:
@@ -144,7 +147,7 @@ def check_in(study: Study, claims: Claims, check: Check, setting: Setting, readi
         return CheckResult(check, setting, candidate, rival, absent=reason)
 
     if setting.dataset not in study.params.grid.datasets:
-        return without("not run")
+        return without(NOT_IN_STUDY)
     if generated(study.params, setting.dataset):
         return without("generated data, no verdict")
     if check.kind == "rank":

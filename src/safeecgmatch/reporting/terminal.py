@@ -6,7 +6,7 @@ import textwrap
 
 import pandas as pd
 
-from safeecgmatch.reporting.verdicts import Judgement
+from safeecgmatch.reporting.verdicts import GAINS, Judgement
 
 INDENT = " " * 19
 
@@ -17,7 +17,7 @@ def paragraph(text: str, width: int, first: str = INDENT) -> str:
 
 def claims_text(judgements: list[Judgement], notes: list[str], width: int) -> str:
     """One block per claim: id, verdict and sentence; then reading and size; then the evidence."""
-    blocks = [textwrap.fill(note, width) for note in notes]
+    blocks = [textwrap.fill(note, width) for note in [*notes, GAINS]]
     for judged in judgements:
         marks = [f"Under {judged.reading}." if judged.reading else "", f"Size: {judged.size}." if judged.size else ""]
         details = " ".join([*(mark for mark in marks if mark), judged.evidence])
@@ -40,7 +40,7 @@ def claim_text(judgement: Judgement, notes: list[str], width: int) -> str:
         "Evidence": judgement.evidence,
         "Correction": "Holm over the primary claims" if claim.primary else "none; descriptive",
     }
-    blocks = [textwrap.fill(note, width) for note in notes]
+    blocks = [textwrap.fill(note, width) for note in [*notes, GAINS]]
     blocks.append("\n".join(paragraph(text, width, f"{name:19}") for name, text in facts.items() if text))
     for verdict in judgement.readings:
         lines = [f"Reading: {verdict.reading.text or 'none is open'} - {verdict.verdict}"]

@@ -16,7 +16,7 @@ import pandas as pd
 from safeecgmatch.config import PROPOSED
 from safeecgmatch.reporting.audits import AUDITS, Finding
 from safeecgmatch.reporting.barriers import generated, size_barriers
-from safeecgmatch.reporting.checks import CheckResult, Study, check_in, row_label, setting_name
+from safeecgmatch.reporting.checks import NOT_IN_STUDY, CheckResult, Study, check_in, row_label, setting_name
 from safeecgmatch.reporting.claims import Claim, Claims, Reading, load_claims
 from safeecgmatch.reporting.contrasts import READ_ROWS
 from safeecgmatch.reporting.names import dataset_name
@@ -30,6 +30,7 @@ from safeecgmatch.reporting.statistics import (
 )
 
 Word = Literal["supported", "refuted", "inconclusive", "not tested"]
+GAINS = "A gain is positive where SafeECGMatch, or the method named first, is better, in ECE as in ACC; 95 % intervals."
 SHOWN = 2  # comparisons in a sentence of evidence; all of them stand in the evidence frame
 
 
@@ -64,7 +65,11 @@ class ReadingVerdict:
         """What decided, or what was open and with which power."""
         found = [result for result in self.deciding if not result.absent]
         if not found:
-            return "; ".join(dict.fromkeys(result.sentence for result in self.deciding)) + "."
+            places: dict[str, list[str]] = {}
+            for result in self.deciding:
+                places.setdefault(result.absent, []).append(setting_name(result.setting))
+            reasons = [f"{', '.join(dict.fromkeys(names))}: {reason}" for reason, names in places.items()]
+            return f"{'; '.join(reasons)}."
         wanted = {"supported": "holds", "refuted": "fails"}.get(self.verdict, "open")
         first = [result for result in found if result.outcome(self.level) == wanted]
         shown = (first or sorted(found, key=lambda result: result.p_hold))[:SHOWN]
@@ -111,7 +116,8 @@ def _under(study: Study, claims: Claims, claim: Claim, reading: Reading) -> Read
     ]
     deciding = [result for result in results if result.check.decides]
     present = [result for result in deciding if not result.absent]
-    complete = bool(present) and len(present) == len(deciding)
+    here = [result for result in deciding if result.absent != NOT_IN_STUDY] if claim.combine == "any" else deciding
+    complete = bool(present) and len(present) == len(here)
     hold, fail = [result.p_hold for result in present], [result.p_fail for result in present]
     if claim.combine == "all":
         support = max(hold) if complete else math.nan
@@ -168,10 +174,14 @@ def _over_readings(study: Study, name: str, claim: Claim, readings: list[Reading
 
 
 def size_note(study: Study, readings: list[ReadingVerdict]) -> str:
-    """The datasets that a verdict rests on, and their sizes where these are not the paper's."""
-    used = dict.fromkeys(r.setting.dataset for verdict in readings for r in verdict.deciding if not r.absent)
-    notes = {dataset: size_barriers(study.params, dataset) for dataset in used}
-    return "; ".join(f"{dataset_name(name).name}: {', '.join(parts)}" for name, parts in notes.items() if parts)
+    """The datasets that a verdict rests on, where some are missing, and their sizes where these are not the paper's."""
+    deciding = [result for verdict in readings for result in verdict.deciding]
+    used = dict.fromkeys(result.setting.dataset for result in deciding if not result.absent)
+    alone = [" alone"] if any(result.setting.dataset not in used for result in deciding) else []
+    notes = {f"{dataset_name(name).name}{''.join(alone)}": size_barriers(study.params, name) for name in used}
+    return "; ".join(
+        f"{name}: {', '.join(parts)}" if parts else name for name, parts in notes.items() if parts or alone
+    )
 
 
 def claims_frame(judgements: list[Judgement]) -> pd.DataFrame:
