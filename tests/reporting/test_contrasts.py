@@ -102,6 +102,20 @@ def test_real_runs_of_two_methods_get_verdicts_with_size_and_power(tmp_path: Pat
     assert powers and all(0 <= power <= 1 for power in powers)
 
 
+def test_a_report_on_the_cells_that_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    params = make_params(grid={"datasets": ["ptbxl"], "methods": ["supervised"], "ood_levels": [60]})
+    write_cell(cells(params)[0], params, tmp_path, 30)
+    written: list[Path] = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("safeecgmatch.config.load_params", lambda: params)
+    monkeypatch.setattr("safeecgmatch.reporting.report.write_report", lambda _, folder: written.append(folder))
+    text = CliRunner().invoke(app, ["report"], catch_exceptions=False).stdout
+    assert f"reports on 1 of {len(cells(params))} cells" in text and written == [Path("reports/demo/paper")]
+    frame = read_study(params, tmp_path / written[0])
+    assert frame.contrasts.empty and frame.ranks.empty  # one cell has nothing to be compared with
+    assert all(judgement.verdict == "not tested" for judgement in judge(frame) if judgement.id != "C3")
+
+
 def test_claims_in_the_terminal(study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("safeecgmatch.config.load_params", lambda: study.params)

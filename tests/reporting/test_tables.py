@@ -319,7 +319,7 @@ def test_warnings_are_grouped_under_the_training_table(study: Study) -> None:
 def test_two_branch_baselines_say_which_branch_each_seed_reports(tables: dict[str, Table]) -> None:
     notes = " ".join(tables["table3_benchmark"].notes)
     assert "TS-TFC reports the branch that is better on validation" in notes
-    assert "Generated (PTB-XL) 30 %: mean of both (seed 1), mean of both (seed 2)" in notes
+    assert "Generated (PTB-XL) 30 %: mean of both (seeds 1, 2)" in notes
 
 
 def test_open_set_table_names_the_scores(tables: dict[str, Table]) -> None:
@@ -345,3 +345,10 @@ def test_rows_equal_by_construction_say_so_where_the_time_branch_is_reported(stu
 def test_comparing_with_the_paper_names_the_rows_that_run_another_variant() -> None:
     note = variant_note(load_params(ROOT / "params.yaml"), ["supervised", *BASELINES[1:], "safeecgmatch"])
     assert int(note.split()[0]) >= 9 and "Supervised differ in batch order" in note
+
+
+def test_ece_is_printed_with_its_floor(tables: dict[str, Table], study: Study) -> None:
+    metrics = study.evaluation.metrics
+    floors = metrics[metrics["reported"] & (metrics["metric"] == "ece_floor") & (metrics["scaling"] == "none")]
+    lowest = floors.loc[floors["dataset"] == "ptbxl", "value"].min()
+    assert f"Generated (PTB-XL) {lowest:.3f} to " in " ".join(tables["table3_benchmark"].notes)

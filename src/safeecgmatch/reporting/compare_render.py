@@ -111,7 +111,7 @@ def comparison_tex(columns: list[ColumnComparison], source: str, remark: str) ->
             {
                 "label": f"tab:paper_vs_ours_{panel.name}",
                 "caption": tex(f"Paper versus ours: {panel.title}. {source}"),
-                "notes": [tex(note) for note in [*panel_notes(panel), *first]],
+                "notes": [tex(note.replace("`", "")) for note in [*panel_notes(panel), *first]],
                 "parts": [
                     {
                         "metrics": [metric_name(column.metric) for column in part.columns],

@@ -6,10 +6,9 @@ import textwrap
 
 import pandas as pd
 
-from safeecgmatch.reporting.verdicts import Judgement
+from safeecgmatch.reporting.verdicts import GAINS, Judgement
 
 INDENT = " " * 19
-GAINS = "A gain is positive where the method named first is better, in ECE as in ACC; 95 % intervals."
 
 
 def paragraph(text: str, width: int, first: str = INDENT) -> str:
