@@ -127,7 +127,7 @@ def test_an_interrupted_command_joins_its_cells_and_inputs_come_from_a_remote_of
         text = printed.read_text()
     assert "The cells go on at" in text and "safeecgmatch.launching.dask` cancels them" in text
     joined = project.safeecgmatch("run", "--on", "dask", KILLED)
-    assert "1 cells are on the scheduler already; nothing is submitted twice." in joined
+    assert "On the scheduler already: 1 of the cells; nothing is submitted twice." in joined
     assert outputs(project) == {f"runs/{KILLED}": trained_locally[f"runs/{KILLED}"]}
     log = (workers.folder / "one" / "log").read_text()
     assert log.count("'complete'") == 1  # the snapshot; the data came from the remote
@@ -139,7 +139,7 @@ def test_a_cancelled_cell_stops_on_its_worker(workers: Workers, tmp_path: Path) 
     with launched(project, "--on", "dask", KILLED) as (process, printed):
         wait_for(lambda: iteration(project.root / "scratch", KILLED) >= IN_THE_MIDDLE)
         cancelled = project.run(sys.executable, "-m", "safeecgmatch.launching.dask")
-        assert "1 cells withdrawn" in cancelled
+        assert "Cells withdrawn: 1," in cancelled
         assert process.wait() == 1
         assert "cancelled on the scheduler" in printed.read_text()
     wait_for(lambda: not processes(str(workers.scratch("one") / KILLED)), seconds=60)

@@ -59,7 +59,7 @@ def start_at_once(cluster: Cluster, job: str) -> None:
         return "PENDING" in cluster.run("squeue", "--noheader", "--array", f"--jobs={job}", "--format=%T")
 
     wait_for(pending)
-    cluster.run("scontrol", "update", f"jobid={job}", "starttime=now")
+    cluster.run("scontrol", "update", f"jobid={job}", "starttime=now", "timelimit=20")
 
 
 def folder_of(project: Project, cell: str) -> Path:
@@ -122,7 +122,8 @@ def test_a_command_that_is_interrupted_leaves_its_jobs_and_joins_them_when_start
     with (project.root / "src/safeecgmatch/engine/loop.py").open("a") as stream:
         stream.write("\n# an edit while jobs wait\n")
     joined = project.safeecgmatch("run", "--on", "slurm", KILLED, REQUEUED)
-    assert "2 cells are queued or running already; nothing is submitted twice." in joined
+    assert "Queued or running already: " in joined  # the first may be done by then
+    assert len(list((project.root / "scratch" / "slurm").glob("*_submission.sh"))) == 1
     cells = {path: md5 for path, md5 in trained_locally.items() if path in (f"runs/{KILLED}", f"runs/{REQUEUED}")}
     assert outputs(project) == cells
     assert cluster.run("squeue", "--noheader").strip() == ""

@@ -8,6 +8,7 @@ they go on while nobody looks, and a command that is started again joins them.
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -25,12 +26,13 @@ from safeecgmatch.launching.registry import need
 from safeecgmatch.launching.scratch import Scratch
 
 if TYPE_CHECKING:
-    from distributed import Client, Future
+    from distributed import Client, Future, Security
 
     from safeecgmatch.launching.dask_worker import Answer, Order
 
 PREFIX = "safeecgmatch-"
-SECONDS_TO_CONNECT = 20
+SECONDS_TO_CONNECT = 10
+SECONDS_TO_GREET = 5
 SECONDS_BETWEEN_LOOKS = 1.0
 PASSED_ON = ("MLFLOW_TRACKING_URI",)  # of home's environment
 
@@ -59,12 +61,33 @@ def connect(settings: Dask) -> Client:
     tls = {name: value for name in names if (value := getattr(settings, name)) is not None}
     security = Security(require_encryption=True, **tls) if tls else None
     try:
+        listen(settings.scheduler, security)
         return Client(settings.scheduler, timeout=SECONDS_TO_CONNECT, security=security, set_as_default=False)
-    except (OSError, TimeoutError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError) as error:
         raise UserError(
             f"No Dask scheduler answers at {settings.scheduler} ({' '.join(str(error).split())}): "
             "start it, or correct dask.scheduler in cluster.yaml."
         ) from None
+
+
+def listen(address: str, security: Security | None) -> None:
+    """Wait for a scheduler's greeting: a client would wait for ever where something listens and says nothing."""
+    from distributed.comm.addressing import parse_address, parse_host_port
+
+    scheme, place = parse_address(address)
+    if scheme not in ("tcp", "tls"):
+        return
+    host, port = parse_host_port(place, 8786)
+    with socket.create_connection((host, port), timeout=SECONDS_TO_CONNECT) as plain:
+        plain.settimeout(SECONDS_TO_GREET)
+        if security is None:
+            greeting = plain.recv(1)
+        else:
+            context = security.get_connection_args("client")["ssl_context"]
+            with context.wrap_socket(plain, server_hostname=host) as encrypted:
+                greeting = encrypted.recv(1)
+    if not greeting:
+        raise OSError("it hung up")
 
 
 class Home:
@@ -94,7 +117,7 @@ class Home:
         published = set(self.client.list_datasets())
         known = sum(key_of(job) in published for job in waiting)
         if known:
-            print(f"{known} cells are on the scheduler already; nothing is submitted twice.", file=sys.stderr)
+            print(f"On the scheduler already: {known} of the cells; nothing is submitted twice.", file=sys.stderr)
         if not self.client.scheduler_info()["workers"]:
             print("The scheduler has no workers yet; cells wait for the first.", file=sys.stderr)
         futures: dict[Job, Future] = {}
@@ -215,7 +238,7 @@ def cancel() -> None:
         for name in names:
             client.unpublish_dataset(name)
         client.cancel(futures, force=True)
-        print(f"{len(names)} cells withdrawn from {settings.scheduler}.")
+        print(f"Cells withdrawn: {len(names)}, from {settings.scheduler}.")
 
 
 if __name__ == "__main__":

@@ -92,11 +92,9 @@ def dvc_remote() -> dict[str, str]:
     Not those of config.local, which may hold passwords: a worker has its own credentials, or asks home.
     """
     from dvc.config import Config
-    from dvc.exceptions import NotDvcRepoError
 
-    try:
-        config = Config.from_cwd()
-    except NotDvcRepoError:
+    config = Config.from_cwd()
+    if config.dvc_dir is None:
         return {}
     options = config.read("repo").get("remote", {}).get(config["core"].get("remote"), {})
     return {option: str(value) for option, value in options.items()}

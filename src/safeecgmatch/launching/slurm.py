@@ -46,7 +46,7 @@ class Task:
     environment: dict[str, str]
     folder: Path
     log: Path
-    process: subprocess.Popen[bytes] | None = field(default=None, init=False)
+    process: subprocess.Popen[bytes] | None = field(default=None, init=False, compare=False)
 
     def __call__(self) -> None:
         self.log.parent.mkdir(parents=True, exist_ok=True)
@@ -91,7 +91,7 @@ def launch(jobs: Sequence[Job], report: Report, means: Means) -> list[Failure]:
     known = {job: found for job in jobs if (found := queued_as(job, queue))}
     new = [job for job in jobs if job not in known]
     if known:
-        print(f"{len(known)} cells are queued or running already; nothing is submitted twice.", file=sys.stderr)
+        print(f"Queued or running already: {len(known)} of the cells; nothing is submitted twice.", file=sys.stderr)
     known |= submit(new, means)
     try:
         return follow(known, report)
