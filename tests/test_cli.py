@@ -25,6 +25,8 @@ COMMANDS = [
     ["profile"],
     ["run"],
     ["cells"],
+    ["report"],
+    ["claims"],
     ["protocol"],
     ["mlflow"],
     ["mlflow", "ui"],
