@@ -185,6 +185,7 @@ class Follower:
                 if not isinstance(error, OSError | self.store.Trouble):
                     traceback.print_exc()
                 self.not_before = time.monotonic() + SECONDS_AFTER_TROUBLE
+                upload.run_id = None  # opened again, it asks what arrived although the answer was lost
                 self.uploads.remove(upload)
                 self.uploads.append(upload)
                 return False
