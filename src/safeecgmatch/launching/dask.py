@@ -59,7 +59,7 @@ def connect(settings: Dask) -> Client:
         raise UserError("cluster.yaml names no scheduler: set dask.scheduler, such as tcp://127.0.0.1:8786.")
     names = ("tls_ca_file", "tls_client_cert", "tls_client_key")
     tls = {name: value for name in names if (value := getattr(settings, name)) is not None}
-    security = Security(require_encryption=True, **tls) if tls else None
+    security = Security(require_encryption=True, **tls) if tls else Security()  # else what Dask's own config says
     try:
         listen(settings.scheduler, security)
         return Client(settings.scheduler, timeout=SECONDS_TO_CONNECT, security=security, set_as_default=False)
@@ -70,7 +70,7 @@ def connect(settings: Dask) -> Client:
         ) from None
 
 
-def listen(address: str, security: Security | None) -> None:
+def listen(address: str, security: Security) -> None:
     """Wait for a scheduler's greeting: a client would wait for ever where something listens and says nothing."""
     from distributed.comm.addressing import parse_address, parse_host_port
 
@@ -80,10 +80,10 @@ def listen(address: str, security: Security | None) -> None:
     host, port = parse_host_port(place, 8786)
     with socket.create_connection((host, port), timeout=SECONDS_TO_CONNECT) as plain:
         plain.settimeout(SECONDS_TO_GREET)
-        if security is None:
+        context = security.get_connection_args("client").get("ssl_context")
+        if context is None:
             greeting = plain.recv(1)
         else:
-            context = security.get_connection_args("client")["ssl_context"]
             with context.wrap_socket(plain, server_hostname=host) as encrypted:
                 greeting = encrypted.recv(1)
     if not greeting:
