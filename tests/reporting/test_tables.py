@@ -345,3 +345,10 @@ def test_rows_equal_by_construction_say_so_where_the_time_branch_is_reported(stu
 def test_comparing_with_the_paper_names_the_rows_that_run_another_variant() -> None:
     note = variant_note(load_params(ROOT / "params.yaml"), ["supervised", *BASELINES[1:], "safeecgmatch"])
     assert int(note.split()[0]) >= 9 and "Supervised differ in batch order" in note
+
+
+def test_ece_is_printed_with_its_floor(tables: dict[str, Table], study: Study) -> None:
+    metrics = study.evaluation.metrics
+    floors = metrics[metrics["reported"] & (metrics["metric"] == "ece_floor") & (metrics["scaling"] == "none")]
+    lowest = floors.loc[floors["dataset"] == "ptbxl", "value"].min()
+    assert f"Generated (PTB-XL) {lowest:.3f} to " in " ".join(tables["table3_benchmark"].notes)
