@@ -30,7 +30,14 @@ from safeecgmatch.reporting.render import render, tex, to_markdown, to_tex
 from safeecgmatch.reporting.results import Results
 from safeecgmatch.reporting.rows import methods
 from safeecgmatch.reporting.tables import Table, build_tables
-from safeecgmatch.reporting.verdicts import Judgement, claims_frame, evidence_frame, forest_frame, judge
+from safeecgmatch.reporting.verdicts import (
+    Judgement,
+    claims_frame,
+    evidence_frame,
+    forest_frame,
+    judge,
+    over_settings_frame,
+)
 
 BIBLIOGRAPHY = Path(__file__).with_name("references.bib")
 PLOTS = ("training", "reliability", "ood_scores", "refusal", "confusion")
@@ -51,6 +58,7 @@ class Content:
     fixed: list[str]
     findings: list[Finding]
     differences: list[Deviation]
+    over_settings: pd.DataFrame
     figures: list[str]
 
     @property
@@ -97,6 +105,12 @@ def page(content: Content) -> list[Block]:
         blocks += [Heading(table.title), Numbers(table)]
     return [
         *blocks,
+        Heading("Over all settings"),
+        Text(
+            "Interquartile mean over the settings, for each seed; its mean with a 95 % interval over the seeds. "
+            "Descriptive. (T): after temperature scaling on validation."
+        ),
+        sections.over_settings(params, content.over_settings),
         Heading("Paper versus ours"),
         *sections.against_the_paper(params, content.columns),
         Heading("Figures"),
@@ -157,6 +171,7 @@ def write_tables(folder: Path, content: Content) -> None:
     comparison_frame(columns).to_csv(folder / "paper_vs_ours.csv", index=False)
     claims_frame(content.judgements).to_csv(folder / "claims.csv", index=False)
     evidence_frame(content.judgements).to_csv(folder / "claims_evidence.csv", index=False)
+    content.over_settings.to_csv(folder / "over_settings.csv", index=False)
     pd.DataFrame([vars(row) for row in content.differences]).to_csv(folder / "deviations.csv", index=False)
     shutil.copyfile(BIBLIOGRAPHY, folder / BIBLIOGRAPHY.name)
 
@@ -197,6 +212,7 @@ def write_report(params: Params, folder: Path, profiles: Path = FOLDER) -> None:
         fixation_notes(runs),
         audit_findings(),
         deviations(params, compose_params(PAPER, profiles)),
+        over_settings_frame(study),
         names,
     )
     with atomic_path(folder / "tables") as partial:

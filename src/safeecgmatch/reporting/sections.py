@@ -30,7 +30,7 @@ from safeecgmatch.reporting.provenance import (
     variant_note,
 )
 from safeecgmatch.reporting.rows import methods
-from safeecgmatch.reporting.verdicts import Judgement
+from safeecgmatch.reporting.verdicts import GAINS, Judgement
 
 FILES = (
     "[metrics.csv](metrics.csv): every metric of every cell, branch and scaling; [runs.csv](runs.csv): MLflow run, "
@@ -112,6 +112,7 @@ def claims_table(judgements: list[Judgement], notes: list[str]) -> list[Block]:
     return [
         *(Text(note) for note in notes),
         *(Text(f"“At this size”: {size}.") for size in marked),
+        Text(GAINS),
         Grid(["", "Claim", "Verdict", "Evidence"], lines, [0.05, 0.31, 0.13, 0.51]),
     ]
 
@@ -138,6 +139,22 @@ def against_the_paper(params: Params, columns: list[ColumnComparison]) -> list[B
         Text("Place of SafeECGMatch among the methods, 1 = best:"),
         Grid(heads, lines),
     ]
+
+
+def over_settings(params: Params, frame: pd.DataFrame) -> Grid:
+    """One number per method: the middle half of its settings."""
+    measures = {"ACC": ("acc", "none"), "ECE": ("ece", "none"), "ECE (T)": ("ece", "posthoc")}
+    texts = {
+        (row.method, row.metric, row.scaling): f"{row.iqm:.3f} [{row.low:.3f}, {row.high:.3f}]".replace(
+            " [nan, nan]", ""
+        )
+        for row in frame.itertuples()
+    }
+    lines = [
+        [method_name(method).name, *(texts.get((method, *measure), "–") for measure in measures.values())]
+        for method in methods(params)
+    ]
+    return Grid(["Method", *measures], lines, [0.25, 0.25, 0.25, 0.25])
 
 
 def sizes(params: Params, runs: pd.DataFrame) -> Grid:
