@@ -89,8 +89,8 @@ def commit(file: Path, date: str = EARLY) -> str:
     return git(file.parent, "rev-parse", "HEAD")
 
 
-def runs_at(commit: str, started: str) -> pd.DataFrame:
-    return pd.DataFrame({"commit": [commit, None], "started": [started, None]})
+def runs_at(commit: str | None, started: str) -> pd.DataFrame:
+    return pd.DataFrame({"commit": [commit, None], "started": [started, None], "state": ["done", "missing"]})
 
 
 def test_rules_fixed_before_the_runs_need_no_warning(repository: Path) -> None:
@@ -122,5 +122,6 @@ def test_runs_of_an_unknown_commit_are_judged_by_their_date(repository: Path) ->
     commit(repository, "2026-02-01T10:00:00+00:00")
     assert "before the rules were fixed" in fixation_notes(runs_at("0" * 40, EARLY))[1]
     assert len(fixation_notes(runs_at("0" * 40, LATE))) == 1
-    assert "not recorded" in fixation_notes(runs_at("0" * 40, LATE)[["commit"]])[1]
+    assert "not recorded" in fixation_notes(runs_at("0" * 40, LATE)[["commit", "state"]])[1]
+    assert "an unrecorded commit was trained on 2026-01-01" in fixation_notes(runs_at(None, EARLY))[1]
     assert len(fixation_notes(pd.DataFrame())) == 1

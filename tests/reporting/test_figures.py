@@ -145,6 +145,12 @@ def test_forest_draws_intervals_and_says_what_data(study: Study, generated: bool
     assert sum(any(t.get_text() == "no runs" for t in axes.texts) for axes in figure.axes) == 6
 
 
+def test_a_setting_without_any_run_is_drawn_empty(study: Study) -> None:
+    nowhere = Where("cinc21", 15, "CinC21")
+    figure = panels.confusion_grid(study.params, study.evaluation.plots["confusion"], nowhere)
+    assert all(axes.texts[0].get_text() == "no runs" for axes in figure.axes)
+
+
 def test_a_rare_colour_survives_in_the_png(tmp_path: Path) -> None:
     figure = Figure(figsize=(4, 4))
     axes = figure.subplots()

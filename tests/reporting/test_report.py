@@ -74,6 +74,16 @@ def test_page_links_only_to_files_that_exist(report: Path) -> None:
         assert (report / link).exists(), link
 
 
+@pytest.mark.slow
+def test_a_study_of_one_cell_has_a_report(tmp_path: Path) -> None:
+    params = paper_params(grid={"methods": ["supervised", "tstfc"], "datasets": ["ptbxl"]}, ablation={"datasets": []})
+    write_cell(cells(params)[0], params, tmp_path, 40)
+    write_evaluation(evaluate(params, tmp_path / "runs", tmp_path / "tracking"), tmp_path / "out")
+    write_report(params, tmp_path / "out", PROFILES)
+    text = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert f"1 of {len(cells(params))} cells; missing: " in text and "| SafeECGMatch | 60 % | – | – |" in text
+
+
 class Outline(HTMLParser):
     """What an HTML page holds, and whether its elements are closed in order."""
 
@@ -103,6 +113,7 @@ def test_html_is_one_file_that_fetches_nothing(report: Path) -> None:
         assert source.startswith(("data:image/png;base64,", "#")) or (report / source).exists(), source[:80]
 
 
+@pytest.mark.slow
 def test_second_report_has_the_same_bytes_at_another_commit(report: Path, tmp_path: Path) -> None:
     copy = tmp_path / "again"
     copy.mkdir()

@@ -147,27 +147,28 @@ def fixation_notes(runs: pd.DataFrame) -> list[str]:
     notes = [f"The rules (claims.yaml) were fixed at commit {now.commit[:SHOWN]} on {now.date[:16].replace('T', ' ')}."]
     if now.edited:
         notes.append("Warning: claims.yaml has been edited since, and the edit is not committed.")
-    for commit in runs["commit"].dropna().unique() if "commit" in runs else ():
-        changed = changed_since(commit)
+    done = runs[runs["state"] != "missing"] if "state" in runs else runs
+    for commit, cells in done.fillna({"commit": ""}).groupby("commit", sort=False) if "commit" in done else ():
+        changed = changed_since(str(commit)) if commit else None
         if changed:
             notes.append(
                 f"Warning: the rules of {', '.join(changed)} changed after cells were trained at commit "
-                f"{commit[:SHOWN]}; their verdicts are not by a rule fixed beforehand."
+                f"{str(commit)[:SHOWN]}; their verdicts are not by a rule fixed beforehand."
             )
         elif changed is None:
-            notes += _by_date(runs[runs["commit"] == commit], commit, now)
+            notes += _by_date(cells, f"commit {str(commit)[:SHOWN]}" if commit else "an unrecorded commit", now)
     return notes
 
 
-def _by_date(cells: pd.DataFrame, commit: str, now: Fixed) -> list[str]:
+def _by_date(cells: pd.DataFrame, where: str, now: Fixed) -> list[str]:
     """Where the commit of the runs does not hold the file, the dates decide."""
     started = cells["started"].dropna() if "started" in cells else pd.Series(dtype=str)
     if started.empty:
-        return [f"Warning: when the cells of commit {commit[:SHOWN]} were trained is not recorded."]
+        return [f"Warning: when the cells of {where} were trained is not recorded."]
     first = min(datetime.fromisoformat(moment) for moment in started)
     if first >= datetime.fromisoformat(now.date):
         return []
     return [
-        f"Warning: the first cell of commit {commit[:SHOWN]} was trained on {first:%Y-%m-%d %H:%M}, before the rules "
-        "were fixed; their verdicts are not by a rule fixed beforehand."
+        f"Warning: the first cell of {where} was trained on {first:%Y-%m-%d %H:%M}, before the rules were fixed; their "
+        "verdicts are not by a rule fixed beforehand."
     ]

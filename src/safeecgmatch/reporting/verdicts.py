@@ -77,7 +77,8 @@ class ReadingVerdict:
         words = {"holds": "hold", "fails": "fail", "open": "open", "absent": "not run"}
         tally = ", ".join(f"{counts[key]} {word}" for key, word in words.items() if counts[key])
         powers = [part.power for result in found for part in result.parts if not math.isnan(part.power)]
-        power = f"; power {min(powers):.2f} to {max(powers):.2f}" if powers and self.verdict == "inconclusive" else ""
+        range_of = " to ".join(dict.fromkeys(f"{power:.2f}" for power in (min(powers), max(powers)))) if powers else ""
+        power = f"; power {range_of}" if powers and self.verdict == "inconclusive" else ""
         seeds = min(result.seeds for result in found)
         details = "; ".join(result.sentence for result in shown)
         return f"{details} (of {len(self.deciding)} comparisons {tally}; {seeds} seeds{power})."

@@ -123,8 +123,8 @@ def confusion_grid(params: Params, frame: pd.DataFrame, where: Where) -> Figure:
         axes.tick_params(length=0)
         return True
 
-    sizes = where.rows_of(frame)
-    first = sizes[sizes["method"] == sizes["method"].iloc[0]].groupby("true", sort=False)["count"].sum()
-    records = ", ".join(f"{name} {count:,}" for name, count in first.items())
+    most = max(by_method.values(), key=lambda rows: int(rows["count"].sum()), default=where.rows_of(frame))
+    classes = most.groupby("true", sort=False)["count"].sum()
+    records = ", ".join(f"{name} {count:,}" for name, count in classes.items()) or "none"
     title = f"Confusion on the open test set, seeds pooled, as share of each true class; {where.title}"
     return method_grid(params, title, (f"predicted (records: {records})", "true"), draw)
