@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,18 +31,24 @@ class Made:
         return [next(self.archive.rglob(f"{int(record):05d}_lr.hea")) for record in records]
 
 
+def train_cell(data: Path, archive: Path, project: Path, name: str, protocol: str = "paper", **train: Any) -> Made:
+    """A finished cell below `project`, from the store and the split in `data` that were made of `archive`."""
+    cell = Cell("ptbxl", name, 60, 1, "full", 1.0 if name == "safeecgmatch" else None)
+    inputs = Inputs.open(cell, data)
+    config = resolve(demo_params(protocol, **train), cell, inputs)
+    training, sets = build(config, inputs)
+    training.run(lambda _: None, lambda _: None)
+    folder = project / "runs" / cell.path
+    write_outputs(folder, training, sets, config, inputs, generated=True)
+    return Made(folder, archive)
+
+
 @pytest.fixture(scope="session")
 def make_cell(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Made]:
     def make(name: str, protocol: str = "paper") -> Made:
         data = split_data(phantom_store(), "ptbxl", 60, 1)
-        cell = Cell("ptbxl", name, 60, 1, "full", 1.0 if name == "safeecgmatch" else None)
-        inputs = Inputs.open(cell, data)
-        config = resolve(demo_params(protocol, width=2, **SHORT), cell, data)
-        training, sets = build(config, inputs)
-        training.run(lambda _: None, lambda _: None)
-        folder = tmp_path_factory.mktemp("project") / "runs" / cell.path
-        write_outputs(folder, training, sets, config, inputs, generated=True)
-        return Made(folder, data.parent / "raw" / "ptbxl")
+        project = tmp_path_factory.mktemp("project")
+        return train_cell(data, data.parent / "raw" / "ptbxl", project, name, protocol, width=2, **SHORT)
 
     return make
 
