@@ -2,7 +2,7 @@
 
 `tagged_training` makes a cell whose networks and views are replaced. A `Probe` is a tiny smooth function of every
 sample with batch statistics, so what it says tells which records it saw, in which view and beside which others. A view
-is a fixed function of its kind and of how many such views of the same records came before in this iteration. Rows,
+is a fixed function of its kind and of how many such views of the same tensor came before in this iteration. Rows,
 positions and labels of records are unrelated to each other, and all is in double precision.
 
 An `Oracle` is a module with the method's names of networks, holding copies of them, and an Adam of its own. `follow`
@@ -15,7 +15,6 @@ from __future__ import annotations
 import copy
 import sys
 from abc import abstractmethod
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
@@ -34,7 +33,6 @@ from tests.methods.toy import CLASSES, LEADS, ToySource, toy_training
 M = TypeVar("M", bound=nn.Module)
 SAMPLES, LABELLED, POOL, VALIDATION, BATCH = 12, 10, 22, 14, 4
 COSINES = 4
-RELATIVE = 1e-8
 
 
 class Probe(nn.Module):
@@ -81,18 +79,18 @@ def cross_entropy(z: Tensor, y: Tensor) -> Tensor:
 
 
 class Views:
-    """Counts the views of the same records within an iteration."""
+    """Counts the views of the same tensor within an iteration."""
 
     def __init__(self) -> None:
-        self.made: Counter[tuple[str, bytes]] = Counter()
+        self.made: list[tuple[str, Tensor]] = []  # held, so that no other tensor takes their place in memory
 
     def new_iteration(self) -> None:
         self.made.clear()
 
     def count(self, kind: str, x: Tensor) -> int:
-        key = kind, x.numpy().tobytes()
-        self.made[key] += 1
-        return self.made[key] - 1
+        same = [one for other, one in self.made if other == kind and one.data_ptr() == x.data_ptr()]
+        self.made.append((kind, x))
+        return sum(one.shape == x.shape for one in same)
 
     def install(self, patch: pytest.MonkeyPatch) -> None:
         replace_everywhere(patch, views.weak, lambda x, generator: weak(x, self.count("weak", x)))
@@ -147,6 +145,7 @@ class Drawn:
     y_l: Tensor
     x_u: Tensor
     position_u: Tensor
+    chosen: Tensor | None = None  # pool positions that the method says it drew for itself
 
 
 def found_in(x: Tensor, known: SignalSet) -> Tensor:
@@ -217,20 +216,20 @@ class Oracle(nn.Module):
         return {}
 
 
-def close(found: Any, wanted: Any, what: str) -> None:
+def close(found: Any, wanted: Any, what: str, relative: float = 1e-8) -> None:
     """Equal but for rounding, whatever the nesting."""
     if isinstance(wanted, dict):
         for key in wanted:
-            close(found[key], wanted[key], f"{what}: {key}")
+            close(found[key], wanted[key], f"{what}: {key}", relative)
     elif isinstance(wanted, list | tuple):
         assert len(found) == len(wanted), what
         for one, other in zip(found, wanted, strict=True):
-            close(one, other, what)
+            close(one, other, what, relative)
     elif isinstance(wanted, Tensor):
         message = lambda text: f"{what}\n{text}"  # noqa: E731
-        torch.testing.assert_close(found, wanted, rtol=RELATIVE, atol=RELATIVE, equal_nan=True, msg=message)
+        torch.testing.assert_close(found, wanted, rtol=relative, atol=relative, equal_nan=True, msg=message)
     elif isinstance(wanted, float):
-        assert found == pytest.approx(wanted, rel=RELATIVE, abs=RELATIVE, nan_ok=True), what
+        assert found == pytest.approx(wanted, rel=relative, abs=relative, nan_ok=True), what
     else:
         assert found == wanted, what
 
@@ -277,7 +276,7 @@ def monitored(done: list[Expected], drawn: list[Drawn], hidden: Tensor) -> Row:
     return row
 
 
-def follow(training: Training, oracle: Oracle) -> list[Expected]:
+def follow(training: Training, oracle: Oracle, relative: float = 1e-8) -> list[Expected]:
     """Run the loop to its end beside the oracle, whose iterations are returned for a look at what happened."""
     method, labels, hidden = training.method, training.labelled.labels, training.pool.labels
     assert labels is not None and hidden is not None
@@ -290,12 +289,11 @@ def follow(training: Training, oracle: Oracle) -> list[Expected]:
 
     def watched(batch: Batch, n: int) -> Iterator[Losses]:
         x_u = batch.x_u if len(batch.x_u) else oracle.x_pool[:0]
-        drawn.append(
-            Drawn(batch.x_l, labels[found_in(batch.x_l, training.labelled)], x_u, found_in(x_u, training.pool))
-        )
+        y_l, position_u = labels[found_in(batch.x_l, training.labelled)], found_in(x_u, training.pool)
         for part in losses(batch, n):
             yielded.append(part)
             yield part
+        drawn.append(Drawn(batch.x_l, y_l, x_u, position_u, yielded[-1].position))
 
     def after_iteration(_: Training) -> None:
         nonlocal evaluated
@@ -304,24 +302,24 @@ def follow(training: Training, oracle: Oracle) -> list[Expected]:
         done.append(expected)
         terms = {name: value for part in yielded for name, value in part.terms.items()}
         assert terms.keys() == expected.terms.keys()
-        close(terms, expected.terms, f"iteration {n}")
-        close(sum(part.total for part in yielded), expected.total, f"total loss of iteration {n}")
+        close(terms, expected.terms, f"iteration {n}", relative)
+        close(sum(part.total for part in yielded), expected.total, f"total loss of iteration {n}", relative)
         yielded.clear()
         if (n + 1) % oracle.setting.evaluate_every == 0 or n + 1 == oracle.setting.iterations:
             row = monitored(done[evaluated:], drawn[evaluated:], hidden) | oracle.evaluate(n + 1)
-            close(rows.pop(), row, f"the row after {n + 1} iterations")
+            close(rows.pop(), row, f"the row after {n + 1} iterations", relative)
             kept.add(n + 1, row, oracle)
             oracle.after_evaluation(n + 1, row)
             evaluated = n + 1
         assert not rows, f"an evaluation after {n + 1} iterations"
         assert method.state_dict().keys() == oracle.state_dict().keys()
-        close(method.state_dict(), oracle.state_dict(), f"weights after iteration {n}")
-        close(method.memory(), oracle.memory(), f"memory after iteration {n}")
+        close(method.state_dict(), oracle.state_dict(), f"weights after iteration {n}", relative)
+        close(method.memory(), oracle.memory(), f"memory after iteration {n}", relative)
 
     method.losses = watched  # type: ignore[method-assign]
     training.run(after_iteration, rows.append)
     for found, wanted in ((training.best, kept.best), (training.early, kept.early)):
         assert (found is None) == (wanted is None)
         if found is not None and wanted is not None:
-            close((found.iteration, found.accuracy, found.weights), wanted, "the weights that are kept")
+            close((found.iteration, found.accuracy, found.weights), wanted, "the weights that are kept", relative)
     return done
