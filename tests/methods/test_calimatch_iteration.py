@@ -48,7 +48,7 @@ def looked_up(confidence: Tensor, entries: Tensor, floor: float) -> Tensor:
 def fitted(wrong: Tensor, weight: Tensor) -> float:
     """The T in [0.2, 5] that minimises sum weight * log sum exp(wrong / T), by bisection of the slope in 1/T."""
     low, high = 1 / 5.0, 1 / 0.2
-    for _ in range(100):
+    for _ in range(45):
         inverse = torch.tensor((low + high) / 2, requires_grad=True)
         ((wrong * inverse).logsumexp(dim=-1) * weight).sum().backward()
         assert inverse.grad is not None
