@@ -78,6 +78,9 @@ def cross_entropy(z: Tensor, y: Tensor) -> Tensor:
     return -z.log_softmax(dim=1)[torch.arange(len(z)), y]
 
 
+RESNET, WEAK, STRONG, MASK_BAND = models.ResNet1D, views.weak, views.strong, views.mask_band
+
+
 class Views:
     """Counts the views of the same tensor within an iteration."""
 
@@ -93,9 +96,12 @@ class Views:
         return sum(one.shape == x.shape for one in same)
 
     def install(self, patch: pytest.MonkeyPatch) -> None:
-        replace_everywhere(patch, views.weak, lambda x, generator: weak(x, self.count("weak", x)))
-        replace_everywhere(patch, views.strong, lambda x, generator, rate: strong(x, self.count("strong", x)))
-        replace_everywhere(patch, views.mask_band, lambda spectra, generator: mask_band(spectra))
+        replace_everywhere(patch, WEAK, lambda x, generator: weak(x, self.count("weak", x)))
+        replace_everywhere(patch, STRONG, lambda x, generator, rate: strong(x, self.count("strong", x)))
+        replace_everywhere(patch, MASK_BAND, lambda spectra, generator: mask_band(spectra))
+
+
+MADE = Views()
 
 
 def replace_everywhere(patch: pytest.MonkeyPatch, original: Any, substitute: Any) -> None:
@@ -125,16 +131,15 @@ def tagged_training(
 ) -> Training:
     """`toy_training` with probes, tagged views and tagged records, for a test with the fixture `tagged`."""
     toy_training(name, protocol)  # the method's modules have to be there before names in them are replaced
-    replace_everywhere(patch, models.ResNet1D, Probe)
-    made = Views()
-    made.install(patch)
+    replace_everywhere(patch, RESNET, Probe)
+    MADE.install(patch)
     training = toy_training(
         name, protocol, iterations, evaluate_every, **({"sets": tagged_sets(), "batch": BATCH} | options)
     )
     draw = training.draw
 
     def draw_for_a_new_iteration() -> tuple[Batch, Tensor]:
-        made.new_iteration()
+        MADE.new_iteration()
         return draw()
 
     patch.setattr(training, "draw", draw_for_a_new_iteration)

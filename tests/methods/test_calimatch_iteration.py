@@ -155,19 +155,22 @@ READINGS = {
 
 
 class CaliMatchOracle(Oracle):
-    def __init__(self, training: Training, protocol: str, initial: float, hyper: dict[str, float]) -> None:
+    def __init__(
+        self, training: Training, protocol: str, initial: float, hyper: dict[str, float], start: int = START
+    ) -> None:
         super().__init__(training)
         method: Any = training.method
+        self.start = start
         self.branch, self.hyper = BranchOracle(self.adopt(method.branch), READINGS[protocol], True, initial), hyper
         self.start_adam()
 
     def iterate(self, n: int, drawn: Drawn) -> Expected:
-        if n == START:
+        if n == self.start:
             self.branch.calibrate(self.x_v, self.y_v)
         z, o = self.branch(torch.cat([weak(drawn.x_l), weak(drawn.x_u), weak(drawn.x_u, 1), strong(drawn.x_u)]))
         p, s = self.branch.scores(z[BATCH : 2 * BATCH], o[BATCH : 2 * BATCH])
-        accepted, pseudo = self.branch.selected(p, s, self.hyper) & (n >= START), p.argmax(dim=1)
-        total, terms = self.branch.terms(z, o, drawn.y_l, n >= START, accepted, pseudo)
+        accepted, pseudo = self.branch.selected(p, s, self.hyper) & (n >= self.start), p.argmax(dim=1)
+        total, terms = self.branch.terms(z, o, drawn.y_l, n >= self.start, accepted, pseudo)
         self.descend(total)
         self.branch.clamp()
         return Expected(total, terms, accepted, pseudo)
@@ -196,3 +199,27 @@ def test_calimatch(tagged: Any, protocol: str, initial: float) -> None:
     p, s = oracle.branch.scores(z, o)
     (prediction,) = training.method.predict(training.method.validate_now(ITERATIONS).outputs).values()
     close((prediction.log_probs.exp(), prediction.ood_score), (p, 1 - s), "prediction")
+
+
+@pytest.mark.parametrize("on", ["inlier_threshold", "confidence_threshold"])
+@pytest.mark.parametrize("protocol", ["paper", "release"])
+def test_a_record_on_a_threshold(tagged: Any, protocol: str, on: str) -> None:
+    """It is accepted: the boldest record, or the one most like an inlier, with the other threshold at 0."""
+
+    def at_once(hyper: dict[str, float]) -> Training:
+        switches = {"start": 0}
+        training = tagged("calimatch", protocol, 2, 1, learning_rate=0.03, hyper=hyper, switches=switches)
+        with torch.no_grad():
+            training.method.branch.ova.weight[CLASSES:] += 0.3  # inliers
+        return training
+
+    hyper = {"inlier_threshold": 0.0, "confidence_threshold": 0.0}
+    training = at_once(hyper)
+    oracle = CaliMatchOracle(training, protocol, 1.5, hyper, start=0)
+    x_l, x_u = (batch := training.draw()[0]).x_l, batch.x_u
+    z, o = oracle.branch(torch.cat([weak(x_l), weak(x_u), weak(x_u, 1), strong(x_u)]))
+    p, s = oracle.branch.scores(z[BATCH : 2 * BATCH], o[BATCH : 2 * BATCH])
+    value = {"inlier_threshold": s, "confidence_threshold": p.max(dim=1).values}[on].max().item()
+    training = at_once(hyper | {on: value})
+    done = follow(training, CaliMatchOracle(training, protocol, 1.5, hyper | {on: value}, start=0))
+    assert done[0].accepted is not None and int(done[0].accepted.sum()) == 1

@@ -18,9 +18,11 @@ RAMP = 6  # half of the budget below, where the published code has 1 %
 class FixMatchOracle(Oracle):
     network: Probe
 
-    def __init__(self, training: Training, protocol: str, threshold: float) -> None:
+    def __init__(
+        self, training: Training, protocol: str, threshold: float, start: int = START, ramp: int = RAMP
+    ) -> None:
         super().__init__(training)
-        self.paper, self.threshold = protocol == "paper", threshold
+        self.paper, self.threshold, self.start, self.ramp = protocol == "paper", threshold, start, ramp
         self.network = self.adopt(training.method.network)
         self.start_adam()
 
@@ -31,10 +33,10 @@ class FixMatchOracle(Oracle):
         confidence, pseudo = z_w.softmax(dim=1).max(dim=1)
         supervised = cross_entropy(z_l, drawn.y_l).mean()
         if self.paper:
-            accepted, weight = (confidence >= self.threshold) & (n >= START), 1.0
+            accepted, weight = (confidence >= self.threshold) & (n >= self.start), 1.0
             unsupervised = (cross_entropy(z_s, pseudo) * accepted).sum() / size
         else:
-            accepted, weight = confidence > self.threshold, math.exp(-5 * (1 - min(n / RAMP, 1)) ** 2)
+            accepted, weight = confidence > self.threshold, math.exp(-5 * (1 - min(n / self.ramp, 1)) ** 2)
             unsupervised = cross_entropy(z_s, pseudo)[accepted].sum() / max(int(accepted.sum()), 1)
         total = supervised + weight * unsupervised
         self.descend(total)
@@ -66,3 +68,14 @@ def test_fixmatch(tagged: Any, protocol: str) -> None:
 def test_supervised(tagged: Any, protocol: str) -> None:
     training = tagged("supervised", protocol, 8, EVERY, learning_rate=0.05)
     follow(training, SupervisedOracle(training, protocol, 1.0))
+
+
+@pytest.mark.parametrize("protocol", ["paper", "release"])
+def test_a_record_on_the_threshold(tagged: Any, protocol: str) -> None:
+    training = tagged("fixmatch", protocol, 1, 1, warm_up=0)
+    x_l, x_u = (batch := training.draw()[0]).x_l, batch.x_u
+    z = training.method.network(torch.cat([weak(x_l), weak(x_u), strong(x_u)]))[len(x_l) :][: len(x_u)]
+    threshold = z.softmax(dim=1).max(dim=1).values[0].item()
+    training = tagged("fixmatch", protocol, 2, 1, warm_up=0, hyper={"threshold": threshold})
+    (first, _) = follow(training, FixMatchOracle(training, protocol, threshold, start=0, ramp=1))
+    assert bool(first.accepted[0]) == (protocol == "paper")  # type: ignore[index]

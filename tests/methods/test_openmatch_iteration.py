@@ -40,10 +40,10 @@ def entropy(o: Tensor) -> Tensor:
 class OpenMatchOracle(Oracle):
     network: Probe
 
-    def __init__(self, training: Training, protocol: str, threshold: float) -> None:
+    def __init__(self, training: Training, protocol: str, threshold: float, start: int = START) -> None:
         super().__init__(training)
         method: Any = training.method
-        self.paper, self.threshold = protocol == "paper", threshold
+        self.paper, self.threshold, self.start = protocol == "paper", threshold, start
         self.network, self.ova = self.adopt(method.network), self.adopt(method.ova)
         self.selected, self.drawn_since = torch.arange(POOL), torch.empty(0, dtype=torch.int64)
         self.start_adam()
@@ -76,7 +76,7 @@ class OpenMatchOracle(Oracle):
             assert self.selected[order].tolist() == self.drawn_since.tolist()
 
     def iterate(self, n: int, drawn: Drawn) -> Expected:
-        if n == START:
+        if n == self.start:
             self.select()
         z, o = self.heads(torch.cat([weak(drawn.x_l), weak(drawn.x_l, 1), weak(drawn.x_u), weak(drawn.x_u, 1)]))
         y = torch.cat([drawn.y_l, drawn.y_l])
@@ -88,7 +88,7 @@ class OpenMatchOracle(Oracle):
             "fix": torch.zeros(()),
         }
         accepted, pseudo = torch.zeros(BATCH, dtype=torch.bool), torch.zeros(BATCH, dtype=torch.int64)
-        if n >= START:
+        if n >= self.start:
             assert drawn.chosen is not None
             self.check_draw(drawn.chosen)
             records = self.x_pool[drawn.chosen]
@@ -105,7 +105,7 @@ class OpenMatchOracle(Oracle):
         return {"val_accuracy": self.accuracy(self.network), "selected_share": len(self.selected) / POOL}
 
     def after_evaluation(self, n: int, row: Row) -> None:
-        if START < n < ITERATIONS:  # after the last one nothing is drawn
+        if self.start < n < self.setting.iterations:  # after the last one nothing is drawn
             self.select()
 
     def memory(self) -> dict[str, Any]:
@@ -134,3 +134,24 @@ def test_openmatch(tagged: Any, protocol: str, nobody: bool) -> None:
     (prediction,) = training.method.predict(training.method.validate_now(ITERATIONS).outputs).values()
     close(prediction.log_probs, z.log_softmax(dim=1), "prediction")
     close(prediction.ood_score, pairs(o)[0][rows, k], "the outlier probability of the predicted class")
+
+
+def test_a_record_on_the_threshold_and_a_tie_in_the_selection(tagged: Any) -> None:
+    """Both are strict; `paper` has no threshold."""
+
+    def at_once(threshold: float) -> Training:
+        switches = {"start": 0, "threshold": threshold}
+        training = tagged("openmatch", "release", 1, 1, learning_rate=0.03, switches=switches)
+        with torch.no_grad():
+            training.method.ova.weight[CLASSES] = training.method.ova.weight[0]  # ties for class 0
+        return training
+
+    training = at_once(0.0)
+    follow(training, oracle := OpenMatchOracle(training, "release", 0.0, start=0))
+    assert 0 < len(oracle.selected) < POOL
+    records = oracle.x_pool[oracle.drawn_since]
+    z_w = at_once(0.0).method.network(torch.cat([weak(records), strong(records)]))[:BATCH]
+    threshold = z_w.softmax(dim=1).max(dim=1).values[0].item()
+    training = at_once(threshold)
+    (done,) = follow(training, OpenMatchOracle(training, "release", threshold, start=0))
+    assert done.accepted is not None and not done.accepted[0]

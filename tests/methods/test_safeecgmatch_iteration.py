@@ -13,6 +13,7 @@ from safeecgmatch.engine.loop import Row, Training
 from safeecgmatch.methods.parts import temperature
 from tests.methods.tagged import BATCH, Drawn, Expected, Oracle, close, follow, mask_band, strong, weak
 from tests.methods.test_calimatch_iteration import EVERY, ITERATIONS, START, BranchOracle, Reading
+from tests.methods.test_openmatch_iteration import CLASSES
 
 READINGS = {
     "paper": Reading("fitted", tempered_look_up=True, strict=True, over_batch=True),
@@ -34,9 +35,12 @@ def standardised_logarithm(x: Tensor) -> Tensor:
 
 
 class SafeECGMatchOracle(Oracle):
-    def __init__(self, training: Training, protocol: str, variant: str, lambda_sum: float) -> None:
+    def __init__(
+        self, training: Training, protocol: str, variant: str, lambda_sum: float, start: int = START, **hyper: float
+    ) -> None:
         super().__init__(training)
         method: Any = training.method
+        self.start, self.hyper = start, EAGER | hyper
         self.protocol, self.variant, self.lambda_sum = protocol, variant, lambda_sum
         reading = READINGS[protocol]
         if variant == "learned_t" and protocol == "paper":
@@ -73,8 +77,8 @@ class SafeECGMatchOracle(Oracle):
                 self.branch(name).table_ova.copy_(self.branch("time").table_ova)
 
     def iterate(self, n: int, drawn: Drawn) -> Expected:
-        late = n >= START
-        if n == START:
+        late = n >= self.start
+        if n == self.start:
             self.calibrate()
         heads = {name: self.branch(name)(self.views(name, drawn)) for name in self.names}
         first = slice(BATCH, 2 * BATCH)
@@ -85,7 +89,7 @@ class SafeECGMatchOracle(Oracle):
         total, terms, accepted, pseudo = torch.zeros(()), {}, {}, {}
         for name, (z, o) in heads.items():
             p, s = judged[name]
-            accepted[name], pseudo[name] = self.branch(name).selected(p, s, EAGER) & late, p.argmax(dim=1)
+            accepted[name], pseudo[name] = self.branch(name).selected(p, s, self.hyper) & late, p.argmax(dim=1)
             loss, parts = self.branch(name).terms(z, o, drawn.y_l, late, accepted[name], pseudo[name])
             terms |= {f"{term}.{name}": value for term, value in parts.items()}
             total = total + (loss if name == "time" else self.lambda_sum * loss)
@@ -143,3 +147,30 @@ def test_safeecgmatch(
     told = {name: (prediction.log_probs.exp(), prediction.ood_score) for name, prediction in found.items()}
     assert told.keys() == oracle.predictions().keys()
     close(told, oracle.predictions(), "predictions", 1e-6)
+
+
+@pytest.mark.parametrize("on", ["inlier_threshold", "confidence_threshold"])
+@pytest.mark.parametrize("protocol", ["paper", "release"])
+def test_a_record_on_a_threshold(tagged: Any, protocol: str, on: str) -> None:
+    """Not accepted where the paper's inequalities are strict; without temperatures, so that it lies there exactly."""
+
+    def at_once(hyper: dict[str, float]) -> Training:
+        training = tagged(
+            "safeecgmatch", protocol, 2, 1, variant="no_cal", lambda_sum=1.0, hyper=hyper, switches={"start": 0}
+        )
+        with torch.no_grad():
+            for name in ("time", "freq"):
+                getattr(training.method, name).ova.weight[CLASSES:] += 0.3  # inliers
+        return training
+
+    hyper = {"inlier_threshold": 0.0, "confidence_threshold": 0.0}
+    training = at_once(hyper)
+    oracle = SafeECGMatchOracle(training, protocol, "no_cal", 1.0, start=0, **hyper)
+    batch = training.draw()[0]
+    z, o = oracle.branch("time")(oracle.views("time", Drawn(batch.x_l, batch.y_l, batch.x_u, batch.position_u)))
+    p, s = oracle.branch("time").scores(z[BATCH : 2 * BATCH], o[BATCH : 2 * BATCH])
+    value = {"inlier_threshold": s, "confidence_threshold": p.max(dim=1).values}[on].max().item()
+    training = at_once(hyper | {on: value})
+    oracle = SafeECGMatchOracle(training, protocol, "no_cal", 1.0, start=0, **(hyper | {on: value}))
+    done = follow(training, oracle)
+    assert done[0].accepted is not None and int(done[0].accepted.sum()) == (protocol == "release")
