@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -78,10 +79,14 @@ def toy_training(
     learning_rate: float = 0.01,
     hyper: dict[str, Any] | None = None,
     switches: dict[str, Any] | None = None,
+    warm_up: int | None = None,
+    batch: int = BATCH,
+    sets: Sequence[SignalSet] | None = None,
 ) -> Training:
     """A cell on 24 labelled and `pool` unlabelled waves, 8 + 8 per iteration, before its first iteration.
 
-    The waves have two leads; a network for more can be counted, not run.
+    The waves have two leads; a network for more can be counted, not run. Other labelled, unlabelled and validation
+    records can be given as `sets`.
     """
     kind = method_class(protocol_switches(name, protocol, {}).get("module", name))
     setting = Setting(
@@ -92,16 +97,18 @@ def toy_training(
         width=width,
         iterations=iterations,
         evaluate_every=evaluate_every,
-        warm_up=max(1, round(500 / 50_000 * iterations)),
-        labelled_batch=BATCH if kind.uses_unlabelled else 2 * BATCH,
-        unlabelled_batch=BATCH if kind.uses_unlabelled else 0,
+        warm_up=max(1, round(500 / 50_000 * iterations)) if warm_up is None else warm_up,
+        labelled_batch=batch if kind.uses_unlabelled else 2 * batch,
+        unlabelled_batch=batch if kind.uses_unlabelled else 0,
         learning_rate=learning_rate,
         seed=seed,
         ood_level=ood_level,
         variant=variant,
         lambda_sum=lambda_sum,
     )
-    labelled, unlabelled, validation = waves(24, CLASSES, 1), waves(pool, CLASSES + 1, 2), waves(30, CLASSES, 3)
+    labelled, unlabelled, validation = sets or (
+        waves(24, CLASSES, 1), waves(pool, CLASSES + 1, 2), waves(30, CLASSES, 3)
+    )  # fmt: skip
     rng = Generators(seed)
     data = MethodData(labelled, unlabelled.without_labels(), validation)
     own = validate(kind.Hyper, section(name) | (hyper or {}), name)
