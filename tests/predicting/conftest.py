@@ -35,7 +35,7 @@ def train_cell(data: Path, archive: Path, project: Path, name: str, protocol: st
     """A finished cell below `project`, from the store and the split in `data` that were made of `archive`."""
     cell = Cell("ptbxl", name, 60, 1, "full", 1.0 if name == "safeecgmatch" else None)
     inputs = Inputs.open(cell, data)
-    config = resolve(demo_params(protocol, **train), cell, inputs)
+    config = resolve(demo_params(protocol, **train), cell, data)
     training, sets = build(config, inputs)
     training.run(lambda _: None, lambda _: None)
     folder = project / "runs" / cell.path
