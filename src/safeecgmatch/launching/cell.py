@@ -95,7 +95,7 @@ class Session:
 def train_cell(params: Params, cell: Cell, config: dict[str, Any], scratch: Scratch, data: Path, uid: str) -> None:
     """Leave the finished result of `cell`, whose resolved config is `config`, in its scratch folder."""
     with scratch.lock():
-        if scratch.finished.is_dir() and not scratch.problem():
+        if scratch.verify()[0]:
             return  # another process was faster
         inputs = Inputs.open(cell, data)
         training, sets = build(config, inputs)
@@ -121,7 +121,8 @@ def train_cell(params: Params, cell: Cell, config: dict[str, Any], scratch: Scra
         diverged = run(session, scratch, cell.path)
         with scratch.sealing(config["fingerprint"]) as folder:
             outputs = folder / "run"
-            predictions = write_outputs(outputs, training, sets, config, inputs, diverged)
+            generated = params.data.source(cell.dataset).source == "phantom"
+            predictions = write_outputs(outputs, training, sets, config, inputs, generated, diverged)
             for text in warnings_in(outputs):
                 print(f"warning: {cell.path}: {text}", file=sys.stderr)
             metrics = final_metrics(predictions) if predictions else {}
@@ -154,8 +155,11 @@ def run(session: Session, scratch: Scratch, label: str) -> str:
 
 
 def watch_parent() -> None:
-    """When the process that started this one has gone, end as after a SIGTERM, and hard if that does not help."""
-    parent = os.getppid()
+    """When the process that started this one has gone, end as after a SIGTERM, and hard if that does not help.
+
+    A launcher names itself in SAFEECGMATCH_PARENT: it may go while this process still imports.
+    """
+    parent = int(os.environ.get("SAFEECGMATCH_PARENT", os.getppid()))
 
     def watch() -> None:
         while os.getppid() == parent:
