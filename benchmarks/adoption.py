@@ -1,16 +1,18 @@
 """What it costs at home to have DVC adopt cells that were trained elsewhere.
 
 Makes a synthetic study in a temporary folder: this project's graph with as many cells as asked, on generated ECGs, and
-a finished result of invented bytes for each, sealed as a launcher leaves it. Then DVC adopts a few of them, in one
-`dvc repro`, and the processor seconds that it and the stage commands take are counted; the rest follows from them. The
-cells are those of the sensitivity stage, each with a weight of its own, so that they share one split.
+finished results of invented bytes, sealed as a launcher leaves them. DVC adopts the first few, then the last few, when
+dvc.lock knows all the others (their entries are copies): DVC reads and writes that file for every stage. Processor
+seconds of `dvc repro` and of the stage commands are counted; the whole study costs the mean of both, times its cells.
+The cells are those of the sensitivity stage, each with a weight of its own, so that they share one split.
 
-Example: python benchmarks/adoption.py 162 --adopt 162
-         python benchmarks/adoption.py 2000 --adopt 20
+Example: python benchmarks/adoption.py 162
+         python benchmarks/adoption.py 2000 --few 5
 """
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import shutil
@@ -26,10 +28,11 @@ import yaml
 from safeecgmatch.cells import Cell, cells
 from safeecgmatch.config import load_params
 from safeecgmatch.engine.fingerprint import resolve
-from safeecgmatch.files import write_json
+from safeecgmatch.files import read_yaml, write_json
 from safeecgmatch.launching.scratch import Scratch
 
 ROOT = Path(__file__).resolve().parents[1]
+LOCK = Path("dvc.lock")
 COPIED = ("dvc.yaml", ".dvcignore", ".gitignore", "src", "stages")
 
 
@@ -65,6 +68,15 @@ def leave_finished(cell: Cell, megabytes: float) -> None:
     write_json(scratch.mlflow, {"run_id": "0", "logged": True})
 
 
+def fill_lock(known: Cell, others: list[Cell]) -> None:
+    """Entries for `others` like that of `known`, as if they had been adopted."""
+    lock = read_yaml(LOCK)
+    entry = json.dumps(lock["stages"][known.stage])
+    for cell in others:
+        lock["stages"][cell.stage] = json.loads(entry.replace(known.path, cell.path))
+    LOCK.write_text(yaml.safe_dump(lock, sort_keys=False))
+
+
 def run(*command: str) -> tuple[float, float]:
     """Processor and wall seconds of a command and of all that it starts."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
@@ -78,35 +90,35 @@ def run(*command: str) -> tuple[float, float]:
 
 def main(
     wanted: int = typer.Argument(162, help="Cells of the study."),
-    adopt: int = typer.Option(0, help="Cells to adopt; 0 for all of them."),
+    few: int = typer.Option(10, help="How many are adopted first, and how many last."),
     megabytes: float = typer.Option(1.0, help="Of one cell's result."),
 ) -> None:
-    """Print the processor seconds of a status, of a repro that does nothing new, and of adopting cells."""
+    """Print the processor seconds of adopting cells, of a status and of a repro that finds nothing to do."""
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    dvc = (sys.executable, "-m", "dvc")
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         os.environ["PYTHONPATH"] = str(Path(folder) / "src")
         study = make_study(Path(folder), wanted)
         chosen = [cell for cell in study if cell.stage_name == "train_sensitivity"]
-        chosen = chosen[:adopt] if adopt else study
-        for cell in chosen:
+        first, others, last = chosen[:few], chosen[few:-few], chosen[-few:]
+        for cell in (*first, *last):
             leave_finished(cell, megabytes)
-        alone, _ = run(sys.executable, "stages/train.py", "--help")
-        repro = (sys.executable, "-m", "dvc", "repro", "--single-item")
-        first, _ = run(*repro, chosen[0].stage)
-        rest, wall = run(*repro, *(cell.stage for cell in chosen[1:]))
-        status, _ = run(sys.executable, "-m", "dvc", "status", chosen[0].stage)
-        again, _ = run(*repro, *(cell.stage for cell in chosen))
+        command, _ = run(sys.executable, "stages/train.py", "--help")
+        empty, _ = run(*dvc, "repro", "--single-item", *(cell.stage for cell in first))
+        fill_lock(first[0], others)
+        full, wall = run(*dvc, "repro", "--single-item", *(cell.stage for cell in last))
+        nothing, _ = run(*dvc, "repro", "--single-item", *(cell.stage for cell in last))
+        status, _ = run(*dvc, "status")
         os.chdir(ROOT)
-    count = len(chosen) - 1
+    early, late = empty / few, (full - nothing) / few
     print(f"a study of {len(study)} cells, {megabytes} MB each; processor seconds")
-    print(f"  a start of stages/train.py          {alone:8.2f}")
-    print(f"  dvc status of one cell              {status:8.2f}")
-    print(f"  dvc repro that adopts one cell      {first:8.2f}")
-    print(
-        f"  dvc repro that adopts {count:4} cells    {rest:8.2f}  ({rest / count:.2f} each, {wall:.0f} s of wall time)"
-    )
-    print(f"  dvc repro of the same, nothing new  {again:8.2f}")
+    print(f"  a start of stages/train.py                    {command:8.2f}")
+    print(f"  each of the first {few:3} cells                    {early:8.2f}")
+    print(f"  each of the last {few:3} cells                     {late:8.2f}  (wall time of all of them {wall:.0f} s)")
+    print(f"  dvc repro of these again, nothing to do       {nothing:8.2f}")
+    print(f"  dvc status                                    {status:8.2f}")
+    print(f"  all cells, by the mean of first and last      {len(study) * (early + late) / 2:8.0f}")
 
 
 if __name__ == "__main__":
