@@ -21,7 +21,7 @@ from statistics import median
 import typer
 import yaml
 
-from safeecgmatch import tracking
+from safeecgmatch.tracking.address import ensure_store, tracking_uri
 
 BOUND = 1.3
 REFERENCE = """
@@ -48,7 +48,8 @@ def workspace(folder: Path, project: Path) -> None:
 
 def set_iterations(folder: Path, project: Path, iterations: int) -> None:
     params = yaml.safe_load((project / "params.yaml").read_text(encoding="utf-8"))
-    params["train"] |= {"iterations": iterations, "evaluate_every": iterations, "checkpoint_every": iterations}
+    params["train"] |= {"iterations": iterations, "evaluate_every": iterations}
+    params["checkpoint_every"] = iterations
     (folder / "params.yaml").write_text(yaml.safe_dump(params), encoding="utf-8")
 
 
@@ -64,11 +65,11 @@ def main(
         os.chdir(folder)
         os.environ.update(DVC_ROOT=name, OMP_NUM_THREADS="1", PYTHONWARNINGS="ignore")
         os.environ.pop("MLFLOW_TRACKING_URI", None)
-        tracking.ensure_store()
+        ensure_store()
         times: dict[int, list[float]] = {iterations: [], 2 * iterations: []}
         reference = []
         for _ in range(repeats):
-            reference.append(seconds("-c", REFERENCE, tracking.tracking_uri()))
+            reference.append(seconds("-c", REFERENCE, tracking_uri()))
             for count, measured in times.items():
                 set_iterations(folder, project, count)
                 measured.append(seconds("stages/train.py", cell))

@@ -25,8 +25,8 @@ from statistics import median
 import numpy as np
 import typer
 
+from safeecgmatch.data.datasets.ptbxl import DATABASE, STATEMENTS
 from safeecgmatch.data.filtering import filter_dataset
-from safeecgmatch.data.ptbxl import DATABASE, STATEMENTS
 from safeecgmatch.data.readers import read_record
 from safeecgmatch.progress import Progress
 

@@ -25,8 +25,8 @@ from rich.table import Table
 
 from safeecgmatch.cells import Cell
 from safeecgmatch.config import PROPOSED, Params, load_params
-from safeecgmatch.engine.cell import Inputs, build, resolve
-from safeecgmatch.engine.contract import FULL_BUDGET
+from safeecgmatch.engine.cell import Inputs, build
+from safeecgmatch.engine.fingerprint import resolve
 from safeecgmatch.engine.loop import Training
 from safeecgmatch.engine.signals import SignalSet
 from safeecgmatch.methods.base import Method
@@ -46,7 +46,7 @@ def with_budget(params: Params, iterations: int | None, learning_rate: float | N
 
 def starting_at(params: Params, share: float) -> Params:
     section = params.methods[PROPOSED]
-    changed = section | {"switches": section["switches"] | {"start": round(share * FULL_BUDGET)}}
+    changed = section | {"switches": {params.protocol: {"start": f"{100 * share:g}%"}}}
     return params.model_copy(update={"methods": params.methods | {PROPOSED: changed}})
 
 
@@ -71,7 +71,7 @@ def measure(params: Params, dataset: str, seed: int) -> tuple[Numbers, list[Numb
     """(row of the first table, both branches at every evaluation)"""
     cell = Cell(dataset, PROPOSED, OOD, seed, "full", params.lambda_sum)
     inputs = Inputs.open(cell, Path("data"))
-    training, sets = build(resolve(params, cell, inputs), inputs)
+    training, sets = build(resolve(params, cell), inputs)
     method = training.method
     curve: list[Numbers] = []
 

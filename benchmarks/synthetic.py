@@ -5,18 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import yaml
 
 from safeecgmatch.cells import Cell
 from safeecgmatch.config import PROPOSED, Params, validate
-from safeecgmatch.data.classes import SEEN, UNSEEN
+from safeecgmatch.data.datasets.ptbxl import SEEN, UNSEEN
 from safeecgmatch.data.splits import write_split
-from safeecgmatch.engine.cell import Inputs, build, resolve
+from safeecgmatch.engine.cell import Inputs, build
+from safeecgmatch.engine.fingerprint import resolve
 from safeecgmatch.engine.loop import Training
 from safeecgmatch.engine.splits import Split
 from safeecgmatch.engine.store import FORMAT, SIGNALS, TABLE, Entry, write_table
 from safeecgmatch.files import write_json
 from safeecgmatch.leads import LEADS, SECONDS
+from safeecgmatch.profiles import compose_values
 
 ROOT = Path(__file__).resolve().parents[1]
 LABELLED, HELD_OUT = 150, 128
@@ -34,7 +35,7 @@ def write_store(data: Path, records: int, sampling_rate: int) -> None:
     for start in range(0, records, len(block)):
         signals[start : start + len(block)] = block[: records - start]
     signals.flush()
-    names = (*SEEN["ptbxl"], *UNSEEN["ptbxl"])
+    names = (*SEEN, *UNSEEN)
     write_table(folder / TABLE, [Entry(str(i), "", names[i % 5], "noise", "", samples) for i in range(records)])
     form = {"dataset": "ptbxl", "sampling_rate": sampling_rate, "samples": samples}
     write_json(folder / FORMAT, form | {"standardise": False, "preprocessing": "none"})
@@ -53,18 +54,18 @@ def write_rows(data: Path, records: int) -> None:
     arrays = dict(parts)
     for name, part in parts.items():
         arrays[f"{name}_label"] = part % (4 if name == "pool" else 3)
-    summary = {"seen": list(SEEN["ptbxl"]), "unseen": list(UNSEEN["ptbxl"])}
-    split = Split(seen=SEEN["ptbxl"], unseen=UNSEEN["ptbxl"], summary=summary, **arrays)
+    summary = {"seen": list(SEEN), "unseen": list(UNSEEN)}
+    split = Split(seen=SEEN, unseen=UNSEEN, summary=summary, **arrays)
     write_split(split, data / "splits" / "ptbxl" / "60" / "1")
 
 
 def make_training(data: Path, method: str, width: int, **train: object) -> Training:
     """A cell of the paper's profile on the synthetic store, with other train settings."""
-    content = yaml.safe_load((ROOT / "profiles" / "paper.yaml").read_text(encoding="utf-8"))
+    content = compose_values("paper", ROOT / "profiles")
     content["model"]["width"] = width
     content["train"] |= {"device": "cpu", **train}
     params = validate(Params, content, "benchmark")
     cell = Cell("ptbxl", method, 60, 1, "full", 1.0 if method == PROPOSED else None)
     inputs = Inputs.open(cell, data)
-    training, _ = build(resolve(params, cell, inputs), inputs)
+    training, _ = build(resolve(params, cell, data), inputs)
     return training

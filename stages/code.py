@@ -15,20 +15,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 import typer
 
 from safeecgmatch.config import load_params
-from safeecgmatch.engine.fingerprint import code_of
+from safeecgmatch.engine.fingerprint import method_of
 from safeecgmatch.errors import UserError
 from safeecgmatch.files import write_json
-from safeecgmatch.protocols import known_methods, switches
+from safeecgmatch.protocols import known_methods
 
 
 def main() -> None:
     """Write data/code/METHOD.json for every method that exists."""
     try:
-        protocol = load_params().protocol
+        params = load_params()
         for method in known_methods():
-            values = switches(method, protocol, {})
-            content = {"switches": values, "code": code_of(values.get("module", method))}
-            write_json(Path("data/code") / f"{method}.json", content)
+            write_json(Path("data/code") / f"{method}.json", method_of(params, method))
     except UserError as error:
         sys.exit(str(error))
 

@@ -12,26 +12,17 @@ import typer
 
 from safeecgmatch.config import load_params
 from safeecgmatch.data.archive import Request, dataset_folder, obtain
-from safeecgmatch.data.classes import DATASETS
+from safeecgmatch.data.manifest import manifest_of
 from safeecgmatch.errors import UserError
 
 
-def main(dataset: str = typer.Option(..., help="ptbxl or cinc21")) -> None:
+def main(dataset: str = typer.Option(..., help="A section of `data` in params.yaml.")) -> None:
     try:
-        if dataset not in DATASETS:
-            raise UserError(f"there is no dataset {dataset!r}: use one of {', '.join(DATASETS)}.")
-        data = load_params().data
-        source = data.source(dataset)
-        request = Request(
-            dataset, source.source, source.path, data.sampling_rate, data.phantom.records, data.phantom.seed
-        )
-        entries = obtain(request, Path("data/manifests") / f"{dataset}.csv")
+        files = obtain(Request.of(dataset, load_params().data), manifest_of(dataset))
     except UserError as error:
         sys.exit(str(error))
-    print(
-        f"{dataset}: {len(entries)} files, {sum(entry.size for entry in entries) / 1e6:.1f} MB verified in "
-        f"{dataset_folder(dataset)}"
-    )
+    size = sum(file.size for file in files) / 1e6
+    print(f"{dataset}: {len(files)} files, {size:.1f} MB verified in {dataset_folder(dataset)}")
 
 
 if __name__ == "__main__":

@@ -14,40 +14,32 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 import typer
 
 from safeecgmatch.config import load_params
-from safeecgmatch.data.archive import dataset_folder
-from safeecgmatch.data.classes import DATASETS
+from safeecgmatch.data.archive import Request, dataset_folder, locate
+from safeecgmatch.data.datasets import find_dataset
 from safeecgmatch.data.filtering import filter_dataset
-from safeecgmatch.data.manifest import check_archive
+from safeecgmatch.data.manifest import manifest_of
 from safeecgmatch.errors import UserError
 from safeecgmatch.protocols import switches
 
 
-def run(dataset: str) -> None:
-    if dataset not in DATASETS:
-        raise UserError(f"There is no dataset {dataset!r}: use one of {', '.join(DATASETS)}.")
-    params = load_params()
-    rules = switches("data", params.protocol, params.data.switches)
-    folder = dataset_folder(dataset)
-    files = [entry.file for entry in check_archive(Path("data/manifests") / f"{dataset}.csv", folder)]
-    preprocessing = rules["cinc_preprocessing"] if dataset == "cinc21" else "none"
+def main(dataset: str = typer.Option(..., help="A section of `data` in params.yaml.")) -> None:
+    """Write data/filtered/DATASET."""
     target = Path("data/filtered") / dataset
-    report = filter_dataset(dataset, folder, target, params.data.sampling_rate, preprocessing, files)
+    try:
+        params = load_params()
+        files = [file.file for file in locate(Request.of(dataset, params.data), manifest_of(dataset))]
+        preprocessing = find_dataset(dataset).preprocessing(switches("data", params.protocol, params.data.switches))
+        rate = params.data.sampling_rate
+        report = filter_dataset(dataset, dataset_folder(dataset), target, rate, preprocessing, files)
+    except UserError as error:
+        sys.exit(str(error))
     for warning in report["warnings"]:
         print(f"warning: {warning}", file=sys.stderr)
     counts = ", ".join(f"{name} {count:,}" for name, count in sorted(report["class_counts"].items()))
     dropped = ", ".join(f"{reason} {count:,}" for reason, count in sorted(report["dropped_counts"].items()))
-    print(
-        f"{dataset}: {report['kept']:,} of {report['records']:,} records kept ({counts}); dropped: {dropped or 'none'}"
-    )
+    kept = f"{report['kept']:,} of {report['records']:,} records kept ({counts})"
+    print(f"{dataset}: {kept}; dropped: {dropped or 'none'}")
     print(f"{target}/page.png shows a few of them, {target}/report.json names every dropped record.")
-
-
-def main(dataset: str = typer.Option(..., help="ptbxl or cinc21")) -> None:
-    """Write data/filtered/DATASET."""
-    try:
-        run(dataset)
-    except UserError as error:
-        sys.exit(str(error))
 
 
 if __name__ == "__main__":

@@ -14,44 +14,37 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 import typer
 
 from safeecgmatch.config import load_params
-from safeecgmatch.data.classes import DATASETS
 from safeecgmatch.data.splits import make_split, write_split
 from safeecgmatch.engine.store import SignalStore
 from safeecgmatch.errors import UserError
 from safeecgmatch.protocols import switches
 
 
-def run(dataset: str, ood: int, seed: int) -> None:
-    if dataset not in DATASETS:
-        raise UserError(f"There is no dataset {dataset!r}: use one of {', '.join(DATASETS)}.")
-    params = load_params()
-    source = params.data.source(dataset)
-    split = make_split(
-        SignalStore.open(Path("data/filtered") / dataset),
-        ood=ood,
-        seed=seed,
-        split_seed=params.split.seed,
-        strategy=params.split.strategy,
-        labels_per_class=source.labels_per_class,
-        pool_size=source.pool_size,
-        cinc60=switches("data", params.protocol, params.data.switches)["cinc60"],
-    )
-    write_split(split, Path("data/splits") / dataset / str(ood) / str(seed))
-    sizes = ", ".join(f"{name} {size:,}" for name, size in split.summary["sizes"].items())
-    repeats, straddling = split.summary["pool_duplicates"], split.summary["patients_straddling"]
-    print(f"{dataset} {ood} % seed {seed}: {sizes}; {repeats:,} repeats in the pool, {straddling:,} patients straddle")
-
-
 def main(
-    dataset: str = typer.Option(..., help="ptbxl or cinc21"),
+    dataset: str = typer.Option(..., help="A section of `data` in params.yaml."),
     ood: int = typer.Option(..., min=0, max=99, help="Percentage of unseen classes in the pool."),
     seed: int = typer.Option(..., min=0, help="Run seed: draws the labelled set and the pool."),
 ) -> None:
     """Write data/splits/DATASET/OOD/SEED."""
     try:
-        run(dataset, ood, seed)
+        params = load_params()
+        source = params.data.source(dataset)
+        split = make_split(
+            SignalStore.open(Path("data/filtered") / dataset),
+            ood=ood,
+            seed=seed,
+            split_seed=params.split.seed,
+            strategy=params.split.strategy,
+            labels_per_class=source.labels_per_class,
+            pool_size=source.pool_size,
+            switches=switches("data", params.protocol, params.data.switches),
+        )
     except UserError as error:
         sys.exit(str(error))
+    write_split(split, Path("data/splits") / dataset / str(ood) / str(seed))
+    sizes = ", ".join(f"{name} {size:,}" for name, size in split.summary["sizes"].items())
+    repeats, straddling = split.summary["pool_duplicates"], split.summary["patients_straddling"]
+    print(f"{dataset} {ood} % seed {seed}: {sizes}; {repeats:,} repeats in the pool, {straddling:,} patients straddle")
 
 
 if __name__ == "__main__":

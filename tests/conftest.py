@@ -11,7 +11,16 @@ import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests.micro import ROOT, Project, make_project
+
+
+@pytest.fixture(scope="session")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """The micro study, run by the launcher; a test that changes it puts it back."""
+    project = make_project(tmp_path_factory.mktemp("micro") / "project")
+    project.first_output = project.safeecgmatch("run", "--jobs", "2")
+    project.commit("reproduced")
+    return project
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,11 @@ from safeecgmatch.cells import cells
 from safeecgmatch.config import load_params
 from safeecgmatch.errors import UserError
 from safeecgmatch.files import hash_of
+from safeecgmatch.profiles import compose, compose_params, profile_names
 from safeecgmatch.protocols import known_methods, read_protocol, switches
 from tests.conftest import ROOT
 
-PROFILES = sorted((ROOT / "profiles").glob("*.yaml"))
+PROFILES = ROOT / "profiles"
 
 
 @pytest.fixture
@@ -31,20 +33,34 @@ def load(content, tmp_path) -> object:
 
 
 def test_params_are_the_demo_profile():
-    demo = yaml.safe_load((ROOT / "profiles" / "demo.yaml").read_text())
-    assert yaml.safe_load((ROOT / "params.yaml").read_text()) == demo
+    assert (ROOT / "params.yaml").read_text() == compose("demo", PROFILES)
 
 
-@pytest.mark.parametrize("profile", PROFILES, ids=lambda path: path.stem)
-def test_every_profile_is_valid_and_says_its_name(profile):
-    params = load_params(profile)
-    assert params.profile == profile.stem
+@pytest.mark.parametrize("name", profile_names(PROFILES))
+def test_every_profile_is_valid_and_says_its_name(name):
+    assert compose_params(name, PROFILES).profile == name
 
 
 def test_the_profiles_have_the_cells_of_the_design():
-    assert {path.stem for path in PROFILES} == {"demo", "cpu", "paper"}
-    counts = {path.stem: len(cells(load_params(path))) for path in PROFILES}
-    assert counts == {"demo": 108, "cpu": 84, "paper": 162}
+    counts = {name: len(cells(compose_params(name, PROFILES))) for name in profile_names(PROFILES)}
+    assert counts == {"demo": 112, "cpu": 99, "paper": 189}
+
+
+def test_a_profile_is_its_values_over_the_base_with_the_remarks_of_both(tmp_path):
+    (tmp_path / "base.yaml").write_text(
+        "# Base.\na: {x: 1, y: 2} # both\nb: 3 # a number\n\n# below b\nc:\n  d: 4 # four\n  e: [1, 2]\n\nf: 'off'\n"
+    )
+    (tmp_path / "small.yaml").write_text("# Small.\na: {y: 5}\nb: 30\nc:\n  d: 40 # forty\n  e: [1]\n")
+    assert compose("small", tmp_path) == (
+        "# Small.\na: {x: 1, y: 5} # both\nb: 30 # a number\n\n# below b\nc:\n  d: 40 # forty\n  e: [1]\n\nf: 'off'\n"
+    )
+
+
+def test_an_unknown_key_in_a_profile_names_the_profile(tmp_path):
+    shutil.copy(PROFILES / "base.yaml", tmp_path)
+    (tmp_path / "odd.yaml").write_text("profile: odd\ntrain: {iteration: 5}\n")
+    with pytest.raises(UserError, match=r"odd.yaml: unknown key 'train.iteration'"):
+        compose_params("odd", tmp_path)
 
 
 def test_params_are_frozen():
@@ -73,14 +89,23 @@ def set_key(content, key, value) -> dict:
         ("grid.methods", ["fixmach"], ["unknown method 'fixmach'", "fixmatch"]),
         ("grid.methods", ["safeecgmatch"], ["safeecgmatch", "stages of their own"]),
         ("grid.seeds", [], ["grid.seeds", "at least 1 item"]),
+        ("grid.seeds", [1, 2, 1], ["grid.seeds", "lists 1 more than once"]),
+        ("grid.methods", ["fixmatch", "fixmatch"], ["grid.methods", "lists fixmatch more than once"]),
+        ("sensitivity.lambda_sums", [3, 3.0], ["sensitivity.lambda_sums", "lists 3, 3.0 more than once"]),
         ("train.iterations", "150", ["train.iterations", "integer", "'150'"]),
         ("train.iterations", True, ["train.iterations", "integer"]),
         ("train.learning_rate", float("nan"), ["train.learning_rate", "finite"]),
         ("train.batch", 31, ["train.batch", "multiple of 2"]),
         ("train.evaluate_every", 1000, ["train", "evaluate_every must not exceed iterations"]),
+        ("train.warm_up", 100, ["train", "warm_up must be less than iterations"]),
+        ("train.warm_up", "half", ["train.warm_up", "number of iterations or a share of the budget", "'half'"]),
+        ("train.warm_up", "140%", ["train.warm_up", "share of the budget"]),
         ("train.amp", "fp16", ["train.amp", "'off' or 'bf16'"]),
         ("protocol", "papers", ["protocol", "'paper' or 'release'", "'papers'"]),
         ("data.ptbxl.source", "path", ["data.ptbxl", "path must name a folder or zip"]),
+        ("data.ptbxl.pool", 5, ["unknown key 'data.ptbxl.pool'", "pool_size"]),
+        ("data.ptbx", 5, ["data.ptbx", "unknown dataset; allowed are cinc21, ptbxl"]),
+        ("grid.datasets", ["mimic"], ["grid.datasets.0", "unknown dataset", "'mimic'"]),
         ("profile", "../x", ["profile", "pattern"]),
     ],
 )
@@ -99,9 +124,21 @@ def test_a_missing_key_is_named(content, tmp_path):
         load(content, tmp_path)
 
 
+def test_a_misspelt_key_is_unknown_rather_than_missing(content, tmp_path):
+    content["train"]["thread"] = content["train"].pop("threads")
+    with pytest.raises(UserError, match=r"params.yaml: unknown key 'train.thread'; allowed here are .*threads"):
+        load(content, tmp_path)
+
+
 def test_a_method_of_the_grid_needs_its_section(content, tmp_path):
     del content["methods"]["fixmatch"]
     with pytest.raises(UserError, match=r"methods.fixmatch is missing"):
+        load(content, tmp_path)
+
+
+def test_a_dataset_of_the_grid_needs_its_section(content, tmp_path):
+    del content["data"]["cinc21"]
+    with pytest.raises(UserError, match=r"data.cinc21 is missing"):
         load(content, tmp_path)
 
 
@@ -125,7 +162,7 @@ def test_amp_off_survives_yaml(content, tmp_path):
 
 
 def test_cells_are_unique_and_named_like_their_stages():
-    params = load_params(ROOT / "profiles" / "paper.yaml")
+    params = compose_params("paper", PROFILES)
     listed = cells(params)
     assert len({cell.path for cell in listed}) == len({cell.stage for cell in listed}) == len(listed)
     by_stage = {cell.stage: cell for cell in listed}
@@ -139,9 +176,15 @@ def test_cells_are_unique_and_named_like_their_stages():
 def test_the_switches_of_a_protocol_and_their_overrides():
     assert switches("fixmatch", "paper", {})["ramp"] == 0
     assert switches("fixmatch", "release", {})["ramp"] == 500
-    assert switches("fixmatch", "paper", {"ramp": 100})["ramp"] == 100
-    with pytest.raises(UserError, match=r"unknown switch 'rampe' for fixmatch .* allowed are .*ramp"):
-        switches("fixmatch", "paper", {"rampe": 1})
+    overrides = {"paper": {"ramp": 100}, "release": {"start": "25%"}}
+    assert switches("fixmatch", "paper", overrides)["ramp"] == 100
+    assert switches("fixmatch", "release", overrides)["ramp"] == 500, "an override stays with its protocol"
+    with pytest.raises(UserError, match=r"unknown switch 'methods.fixmatch.switches.release.rampe'; .* are .*ramp"):
+        switches("fixmatch", "paper", {"release": {"rampe": 1}})
+    with pytest.raises(UserError, match=r"unknown key 'data.switches.papers'; allowed here are paper, release"):
+        switches("data", "paper", {"papers": {}})
+    with pytest.raises(UserError, match=r"methods.fixmatch.switches must be \{\} or hold mappings by protocol"):
+        switches("fixmatch", "paper", {"ramp": 1})
 
 
 def test_every_switch_says_where_it_comes_from():

@@ -1,22 +1,27 @@
-"""dvc.yaml: what each stage depends on."""
+"""dvc.yaml: what each stage depends on, and which edits train a cell again."""
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 
+import pytest
 import yaml
 
 from tests.conftest import ROOT
+from tests.micro import Project, micro_params
 
 STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
+PACKAGE = "src/safeecgmatch"
+PROPOSED = {"train_safeecgmatch@ptbxl-60-1", "train_ablation@ptbxl-no_cal-60-1", "train_sensitivity@ptbxl-3.0-60-1"}
 
 
 def test_every_cell_depends_on_its_methods_fingerprint():
     assert "data/code/${item.method}.json" in STAGES["train"]["deps"]
     assert "data/code/safeecgmatch.json" in STAGES["train_safeecgmatch"]["deps"]
     assert {"src/safeecgmatch/engine", "src/safeecgmatch/methods"} <= set(STAGES["code"]["deps"])
-    assert "protocol" in STAGES["code"]["params"]
+    assert {"protocol", "methods"} <= set(STAGES["code"]["params"])
 
 
 def test_the_three_stages_of_safeecgmatch_have_the_same_code():
@@ -29,8 +34,95 @@ def test_only_safeecgmatch_depends_on_the_weight_of_the_frequency_branch():
     assert with_weight == ["train_safeecgmatch", "evaluate", "tables"]
 
 
+def loaded_by(statement: str) -> set[str]:
+    script = f"import sys; {statement}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
 def test_a_process_that_trains_imports_no_heavy_library():
-    script = "import sys; import safeecgmatch.launching.cell; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    loaded = set(done.stdout.split())
+    loaded = loaded_by("import safeecgmatch.launching.cell")
     assert not loaded & {"pandas", "sklearn", "matplotlib", "mlflow", "scipy", "wfdb"}
+
+
+def test_a_stage_that_takes_a_cell_over_imports_neither_torch_nor_mlflow():
+    loaded = loaded_by("sys.path.insert(0, 'stages'); import train, safeecgmatch.engine.fingerprint")
+    assert not loaded & {"torch", "numpy", "mlflow", "rich"}
+
+
+def test_only_tracking_imports_mlflow_and_only_its_store_speaks_to_runs():
+    files = (ROOT / PACKAGE).rglob("*.py")
+    words = ("import mlflow", "from mlflow")
+    found = {file for file in files if any(line.startswith(words) for line in file.read_text().splitlines())}
+    assert {file.parent.name for file in found} == {"tracking"}
+    assert {file.name for file in found if "MlflowClient" in file.read_text()} == {"store.py"}
+
+
+HARMLESS = [
+    ("engine/loop.py", "", "# a remark\n"),
+    ("engine/loop.py", "Train to the end of", "Go on to the end of"),  # a docstring
+    ("methods/fixmatch/method.py", '"""', '"""Indeed: '),
+    ("methods/parts/losses.py", "", "\n# a remark\n"),
+    ("metrics.py", "", "\n\ndef half() -> float:\n    return 0.5\n"),
+    ("reporting/tables.py", "", "\n\ndef empty_table() -> list[str]:\n    return []\n"),
+    ("launching/local.py", "SECONDS_BETWEEN_TICKS = 0.2", "SECONDS_BETWEEN_TICKS = 0.3"),
+    ("launching/cell.py", "PROGRESS = 2.0", "PROGRESS = 3.0"),
+    ("tracking/uploader.py", "LOOKS = 2.0", "LOOKS = 3.0"),
+    ("progress.py", "SECONDS_BETWEEN_LINES = 15.0", "SECONDS_BETWEEN_LINES = 5.0"),
+    ("cli.py", "Everything that was asked for", "All that was asked for"),
+]
+
+
+def test_what_cannot_change_a_prediction_trains_nothing_again(project: Project):
+    """Comments and docstrings of what decides; a metric, a table, launcher, tracking, progress, command line."""
+    edits = [(f"{PACKAGE}/{file}", old, new) for file, old, new in HARMLESS]
+    with project.edited(*edits, ("stages/train.py", "", "\nUNUSED = 1\n")):
+        assert project.stale() == set()
+
+
+@pytest.mark.parametrize(
+    ("method", "stale"),
+    [("fixmatch", {"train@ptbxl-fixmatch-60-1"}), ("calimatch", PROPOSED), ("scomatch", set())],
+)
+def test_a_number_in_a_method_trains_that_method_and_those_built_on_it(project: Project, method, stale):
+    with project.edited((f"{PACKAGE}/methods/{method}/method.py", "", "\nSHARE = 0.5\n")):
+        assert project.stale() == stale
+
+
+NEW_METHOD = {
+    "__init__.py": "",
+    "protocol.yaml": "batch_order: {paper: reshuffled, release: fixed, why: as the others}\n"
+    "stop_at_val_1: {paper: false, release: false, why: as the others}\n",
+    "losses.py": "def squared(logits, labels):\n"
+    "    return (logits.softmax(1).gather(1, labels[:, None]) - 1).square().mean()\n",
+    "views.py": "def louder(x):\n    return 1.1 * x\n",
+    "method.py": "from safeecgmatch.engine.contract import Losses\n"
+    "from safeecgmatch.methods.base import SingleNetwork\n"
+    "from safeecgmatch.methods.louder.losses import squared\n"
+    "from safeecgmatch.methods.louder.views import louder\n\n\n"
+    "class Louder(SingleNetwork):\n"
+    "    def losses(self, batch, n):\n"
+    "        loss = squared(self.network(louder(batch.x_l)), batch.y_l)\n"
+    '        yield Losses(loss, {"squared": loss})\n\n\n'
+    "METHOD = Louder\n",
+}
+
+
+def test_a_new_method_with_its_own_loss_and_view_is_all_that_is_trained(project: Project):
+    folder = project.root / PACKAGE / "methods" / "louder"
+    folder.mkdir()
+    for name, text in NEW_METHOD.items():
+        (folder / name).write_text(text)
+    params = micro_params()
+    params["grid"]["methods"].append("louder")
+    params["methods"]["louder"] = {"switches": {}}
+    project.params(**params)
+    try:
+        assert project.stale() == {"train@ptbxl-louder-60-1"}
+        output = project.safeecgmatch("run", "train@ptbxl-louder-60-1")
+        assert "1 training cells, 1 of them to be trained." in output
+        assert (project.root / "runs/ptbxl/louder/60/1/predictions.npz").is_file()
+    finally:
+        for name in ("runs", "tracking"):
+            shutil.rmtree(project.root / name / "ptbxl" / "louder", ignore_errors=True)
+        project.restore()

@@ -1,108 +1,35 @@
-"""The whole graph on a micro profile, in a project of its own: DVC, MLflow, tables, an experiment, a queue."""
+"""The whole graph on a micro study: trained by the launcher, adopted by DVC, MLflow, tables, experiments, a queue."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
+import time
 
 import pandas as pd
 import pytest
 import yaml
 
-from safeecgmatch.cells import cells
+from safeecgmatch.cells import cells, find_cell
 from safeecgmatch.config import load_params
-from tests.conftest import ROOT
+from safeecgmatch.launching.cluster import Cluster
+from safeecgmatch.launching.graph import make_job
+from safeecgmatch.launching.jobs import Job, Means, command
+from safeecgmatch.metrics import METRICS
+from tests.micro import REPORTS, micro_params, stages_run
 
-REPORTS = Path("reports/micro/paper")
-
-
-def micro_params() -> dict:
-    content = yaml.safe_load((ROOT / "profiles" / "demo.yaml").read_text())
-    content["profile"] = "micro"
-    content["grid"] = {"datasets": ["ptbxl"], "methods": ["supervised", "fixmatch"], "ood_levels": [60], "seeds": [1]}
-    content["ablation"] |= {"datasets": ["ptbxl"], "variants": ["no_cal"]}
-    content["sensitivity"] |= {"lambda_sums": [3.0]}
-    content["data"]["phantom"] = {"records": 300, "seed": 7}
-    content["data"]["ptbxl"] |= {"labels_per_class": 8, "pool_size": 80}
-    content["model"]["width"] = 4
-    content["train"] |= {"iterations": 6, "evaluate_every": 2, "checkpoint_every": 4, "batch": 8}
-    return content
-
-
-class Project:
-    """A copy of this project under its own Git and DVC, with the tools of this Python."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        foreign = ("DVC_", "MLFLOW_", "SAFEECGMATCH_", "GIT_")
-        self.environment = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
-        self.environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        self.environment["OMP_NUM_THREADS"] = "1"
-        for role in ("AUTHOR", "COMMITTER"):
-            self.environment |= {f"GIT_{role}_NAME": "test", f"GIT_{role}_EMAIL": "test@example.org"}
-
-    def run(self, *command: str, check: bool = True) -> str:
-        done = subprocess.run(
-            command, cwd=self.root, env=self.environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-        )
-        assert not check or done.returncode == 0, done.stdout
-        return done.stdout
-
-    def commit(self, message: str) -> None:
-        self.run("git", "add", "-A")
-        self.run("git", "commit", "-q", "-m", message)
-
-    def params(self, **changes: object) -> None:
-        (self.root / "params.yaml").write_text(yaml.safe_dump(micro_params() | changes, sort_keys=False))
-
-    def read(self, name: str) -> pd.DataFrame:
-        return pd.read_csv(self.root / REPORTS / name)
-
-    def mlflow_runs(self) -> pd.DataFrame:
-        script = (
-            "import mlflow, sys; mlflow.set_tracking_uri('sqlite:///mlflow.db');"
-            "mlflow.search_runs(search_all_experiments=True, output_format='pandas').to_csv(sys.stdout)"
-        )
-        done = subprocess.run(
-            [sys.executable, "-c", script], cwd=self.root, env=self.environment, text=True, capture_output=True
-        )
-        assert done.returncode == 0, done.stderr
-        return pd.read_csv(io.StringIO(done.stdout))
-
-
-def stages_run(output: str) -> list[str]:
-    return [line.split("'")[1] for line in output.splitlines() if line.startswith("Running stage '")]
-
-
-@pytest.fixture(scope="module")
-def project(tmp_path_factory) -> Project:
-    root = tmp_path_factory.mktemp("project")
-    listed = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    for name in filter(None, listed.stdout.split("\0")):
-        if not name.startswith(("tests/", "reports/", "docs/")) and name != "dvc.lock" and (ROOT / name).is_file():
-            (root / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, root / name)
-    project = Project(root)
-    project.params()
-    project.run("git", "init", "-q", "-b", "main")
-    project.commit("micro")
-    project.first_output = project.run("dvc", "repro")  # type: ignore[attr-defined]
-    project.commit("reproduced")
-    return project
+CELL = "ptbxl/fixmatch/60/1"
 
 
 def test_one_command_makes_every_cell_and_the_tables(project):
     wanted = cells(load_params(project.root / "params.yaml"))
     ran = stages_run(project.first_output)
     assert [cell.stage for cell in wanted] == [stage for stage in ran if stage.startswith("train")]
+    assert project.first_output.count("taken over from scratch") == len(wanted), "DVC trained what was trained"
     for cell in wanted:
         files = sorted(path.name for path in (project.root / "runs" / cell.path).iterdir())
         assert files == ["config.yaml", "history.csv", "model.safetensors", "predictions.npz", "summary.json"]
@@ -128,7 +55,7 @@ def test_mlflow_has_one_finished_run_per_cell_with_the_metrics_of_the_csv(projec
         mine = baseline[baseline["tags.cell"] == cell.path]
         assert len(mine) == 1, cell.path
         assert mine["status"].item() == "FINISHED"
-        rows = reported[reported["cell"] == cell.path].set_index("metric")["value"]
+        rows = reported[(reported["cell"] == cell.path) & reported["metric"].isin(METRICS)].set_index("metric")["value"]
         assert len(rows) >= 8
         for metric, value in rows.items():
             assert mine[f"metrics.test.{metric}"].item() == pytest.approx(value, abs=1e-9), (cell.path, metric)
@@ -144,11 +71,95 @@ def test_the_run_records_point_back_to_commit_and_config(project):
     assert record["run_id"] in set(runs["run_id"])
 
 
-def test_a_cell_made_again_has_the_same_bytes(project):
-    folder = project.root / "runs/ptbxl/fixmatch/60/1"
-    before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    project.run("dvc", "repro", "-f", "-s", "train@ptbxl-fixmatch-60-1")
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+def files_of(project, path: str) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in (project.root / "runs" / path).iterdir()}
+
+
+def job_of(project, path: str, monkeypatch) -> tuple[Job, Means]:
+    """As the launcher would submit it, trained in the project itself."""
+    monkeypatch.chdir(project.root)
+    monkeypatch.delenv("DVC_ROOT", raising=False)
+    params = load_params()
+    return make_job(params, find_cell(params, path)), Means(
+        project.root, project.root / "data", 1, (), Cluster(), False
+    )
+
+
+def test_an_edited_result_is_refused_and_a_cell_made_again_by_dvc_alone_has_the_same_bytes(project, monkeypatch):
+    before = files_of(project, CELL)
+    job, means = job_of(project, CELL, monkeypatch)
+    arguments, environment, where = command(job, means)
+    subprocess.run(arguments, cwd=where, env=project.environment | environment, check=True, capture_output=True)
+    weights = job.folder / "finished" / "run" / "model.safetensors"
+    *content, last = weights.read_bytes()
+    weights.write_bytes(bytes([*content, last ^ 1]))
+    output = project.run("dvc", "repro", "-f", "-s", "train@ptbxl-fixmatch-60-1")
+    assert "was truncated or edited after it was written (run/model.safetensors); it is not used." in output
+    assert "6/6 iterations" in output and files_of(project, CELL) == before
+    assert not job.folder.exists()
+
+
+@pytest.mark.slow
+def test_a_failed_cell_costs_itself_alone_and_nothing_is_trained_twice(project):
+    content = micro_params()
+    content["methods"]["fixmatch"]["treshold"] = 0.9
+    project.params(**content | {"lambda_sum": 2.0})
+    dry = project.safeecgmatch("run", "--dry-run")
+    assert "2 of them to be trained" in dry and "hours of training" in dry and CELL in dry
+    output = project.safeecgmatch("run", "--jobs", "2", check=False)
+    assert f"{CELL} failed (exit status 1)" in output and "unknown key 'treshold'" in output
+    assert "1 of 5 cells failed, so evaluate and tables were not run" in output
+    assert stages_run(output) == ["train_safeecgmatch@ptbxl-60-1"] and "taken over from scratch" in output
+    project.params(lambda_sum=2.0)
+    assert "0 of them to be trained" in project.safeecgmatch("run", "--dry-run")
+    project.params()
+    again = project.safeecgmatch("run")
+    assert "0 of them to be trained" in again, "DVC's run cache holds the cells of the first params"
+    assert stages_run(again) == []
+    project.run("git", "checkout", "-q", ".")
+    project.run("dvc", "checkout", "-q")
+
+
+@pytest.mark.slow
+def test_a_checkpoint_survives_harmless_edits_and_is_refused_after_a_real_one(project, monkeypatch):
+    content = micro_params()
+    content["train"] |= {"iterations": 10**6, "evaluate_every": 10**5}
+    remarks = [("src/safeecgmatch/engine/loop.py", "", "# a remark\n"), ("src/safeecgmatch/cli.py", "", "X = 1\n")]
+    scratch = project.root / "scratch" / CELL
+    change = ("src/safeecgmatch/methods/fixmatch/method.py", "", "\nSHARE = 0.5\n")
+
+    def train_a_while() -> tuple[dict, str]:
+        """Until two writings of the progress; stopped then. What it told of the progress, and what it printed."""
+        for file in scratch.glob("*/progress.json"):
+            file.unlink()
+        process = subprocess.Popen(
+            [sys.executable, "stages/train.py", CELL],
+            cwd=project.root,
+            env=project.environment | {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        while not (found := list(scratch.glob("*/progress.json"))):
+            assert process.poll() is None, process.communicate()[0]
+            time.sleep(0.2)
+        process.terminate()
+        output = process.communicate()[0]
+        assert process.returncode == 143 and "run the same command again to go on" in output
+        return json.loads(found[0].read_text()), output
+
+    project.params(**content)
+    assert train_a_while()[0]["begun_at"] == 0
+    with project.edited(*remarks):
+        project.params(**content)
+        progress, output = train_a_while()
+        assert progress["begun_at"] > 0 and "not used" not in output
+    with project.edited(change):
+        project.params(**content)
+        progress, output = train_a_while()
+        assert progress["begun_at"] == 0
+        assert "holds a checkpoint of other code (safeecgmatch.methods.fixmatch.method); it is not used." in output
+    shutil.rmtree(project.root / "scratch" / "ptbxl")
 
 
 def test_an_experiment_with_another_weight_reruns_safeecgmatch_alone(project):
@@ -189,7 +200,7 @@ def test_a_wrong_key_of_a_method_stops_its_cell_with_one_sentence(project):
     content["methods"]["fixmatch"]["treshold"] = 0.9
     project.params(**content)
     output = project.run(sys.executable, "stages/train.py", "ptbxl/fixmatch/60/1", check=False)
-    assert "params.yaml, methods.fixmatch: unknown key 'treshold'; allowed here are switches, threshold" in output
+    assert "params.yaml, methods.fixmatch: unknown key 'treshold'; allowed here are threshold" in output
     assert "Traceback" not in output
     project.run("git", "checkout", "-q", ".")
 

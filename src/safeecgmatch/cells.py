@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from safeecgmatch.config import PROPOSED, Params
+from safeecgmatch.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -70,3 +71,11 @@ def cells(params: Params) -> list[Cell]:
         for seed in seeds
     ]
     return [*baselines, *proposed, *ablated, *weighted]
+
+
+def find_cell(params: Params, path: str) -> Cell:
+    """The cell whose folder below runs/ is `path`."""
+    asked = {cell.path: cell for cell in cells(params)}
+    if path not in asked:
+        raise UserError(f"params.yaml asks for no cell '{path}'; `safeecgmatch cells` lists those that it asks for.")
+    return asked[path]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import sys
@@ -13,9 +12,6 @@ import typer
 
 from safeecgmatch.errors import UserError
 from safeecgmatch.predicting import commands
-
-PROFILES = Path("profiles")
-PARAMS = Path("params.yaml")
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -58,34 +54,33 @@ def profile(
 ) -> None:
     """Install a profile, which says how big the study is, as params.yaml.
 
-    A params.yaml that was edited, so that it equals no profile, is overwritten only with --force.
+    A profile is profiles/NAME.yaml laid over profiles/base.yaml; params.yaml gets every key and comment. A params.yaml
+    that was edited, so that it equals no profile, is overwritten only with --force.
 
     \b
     Examples:
       safeecgmatch profile            List the profiles and say which one is installed.
-      safeecgmatch profile cpu        Install profiles/cpu.yaml.
+      safeecgmatch profile cpu        Install the profile cpu.
       safeecgmatch profile demo --force
     """
-    from safeecgmatch.config import load_params
+    from safeecgmatch.config import PARAMS_FILE
     from safeecgmatch.files import read_yaml, write_text
+    from safeecgmatch.profiles import compose, compose_params, compose_values, profile_names
 
-    known = {file.stem: file for file in sorted(PROFILES.glob("*.yaml"))}
-    if not known:
-        raise UserError("There is no folder 'profiles' with profiles here; run this in the project's folder.")
-    current = read_yaml(PARAMS) if PARAMS.exists() else None
-    installed = next((stem for stem, file in known.items() if read_yaml(file) == current), None)
+    known = profile_names()
+    current = read_yaml(PARAMS_FILE) if PARAMS_FILE.exists() else None
+    installed = next((known_name for known_name in known if compose_values(known_name) == current), None)
     if name is None:
-        for stem in known:
-            print(f"{stem}{'  (installed)' if stem == installed else ''}")
+        for known_name in known:
+            print(f"{known_name}{'  (installed)' if known_name == installed else ''}")
         if installed is None:
             print("params.yaml is none of them: it was edited." if current else "There is no params.yaml.")
         return
-    if name not in known:
-        raise UserError(f"There is no profile '{name}'; those that exist are {', '.join(known)}.")
+    text = compose(name)
     if current is not None and installed is None and not force:
         raise UserError("params.yaml was edited and would be lost; keep a copy, then use --force to overwrite it.")
-    load_params(known[name])
-    write_text(PARAMS, known[name].read_text(encoding="utf-8"))
+    compose_params(name)  # never install what no stage would read
+    write_text(PARAMS_FILE, text)
     print(f"params.yaml is now the profile {name}.")
 
 
@@ -94,24 +89,33 @@ def run(
     targets: list[str] | None = typer.Argument(
         None, metavar="TARGET", help="Stages, cells or patterns of them; without any, the whole study."
     ),
-    jobs: int = typer.Option(0, "--jobs", "-j", min=0, help="Cells at a time; 0 takes the cores / train.threads."),
+    on: str = typer.Option("local", "--on", help="Where to train: local, slurm or dask."),
+    jobs: int = typer.Option(0, "--jobs", "-j", min=0, help="Cells at a time; 0 takes all cores or GPUs."),
+    gpus: str = typer.Option("", "--gpus", help="GPUs for --on local, such as 0,1,3; without it, all of them."),
+    dry_run: bool = typer.Option(False, "--dry-run", help="Only say what would be trained, and for how long."),
 ) -> None:
-    """Run the study like `dvc repro`, but with several training cells at a time.
+    """Run the study like `dvc repro`, but with several training cells at a time, here or on a cluster.
 
-    Stages that cells share come first, then every cell that is out of date, then evaluate and tables. A cell that
-    fails does not stop the others; it is reported at the end with the last lines of its log (scratch/logs), evaluate
-    and tables are then left out, and the exit status is 1. Ctrl-C lets the running cells write a checkpoint, from
-    which the same command goes on later.
+    Stages that cells share come first. Then every cell that is out of date is trained into scratch/, the first seed of
+    everything before the second, and one `dvc repro` takes the finished cells over and runs evaluate and tables. A cell
+    that fails does not stop the others; it is reported at the end with the last lines of its log (scratch/logs), the
+    good cells are taken over, evaluate and tables are left out, and the exit status is 1. Ctrl-C lets cells on this
+    machine write a checkpoint, from which the same command goes on later; jobs on a cluster go on without it. What a
+    cluster is asked for stands in cluster.yaml.
 
     \b
     Examples:
       safeecgmatch run --jobs 2
+      safeecgmatch run --gpus 0,1,3                         One cell on each of three GPUs.
+      safeecgmatch run --on slurm --dry-run                 What would be submitted, with hours.
       safeecgmatch run --jobs 4 train_safeecgmatch          All cells of one stage.
       safeecgmatch run 'train@ptbxl-fixmatch-*'             All cells that a pattern matches.
       safeecgmatch run ptbxl/fixmatch/30/1                  One cell, by its folder below runs/.
     """
     from safeecgmatch.config import load_params
     from safeecgmatch.launching import graph
+    from safeecgmatch.launching.cluster import load_cluster
+    from safeecgmatch.launching.jobs import Detached
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
@@ -119,23 +123,28 @@ def run(
     signal.signal(signal.SIGTERM, stop)
     params = load_params()
     plan = graph.make_plan(params, targets or [])
-    at_once = jobs or max(1, (os.cpu_count() or 1) // params.train.threads)
+    how = graph.How(on, jobs, tuple(filter(None, gpus.split(","))), load_cluster(), dry_run)
     try:
-        failed = graph.run(plan, at_once)
+        failed = graph.run(plan, params, how)
+    except Detached as going_on:
+        print(going_on, file=sys.stderr)
+        raise typer.Exit(130) from None
     except KeyboardInterrupt:
         print("Stopped; cells that were running go on from their checkpoints next time.", file=sys.stderr)
         raise typer.Exit(130) from None
     if failed:
         print(graph.describe_failures(failed, plan), file=sys.stderr)
         raise typer.Exit(1)
-    print("Everything that was asked for is up to date.")
+    if not dry_run:
+        print("Everything that was asked for is up to date.")
 
 
 @app.command(short_help="List the training cells and their state.")
 def cells() -> None:
-    """List the training cells that params.yaml asks for, with their state: done, checkpointed or missing.
+    """List the training cells that params.yaml asks for, with their state: done, trained, checkpointed or missing.
 
-    This looks for files only; `dvc status` says whether a cell that is done is also up to date.
+    A trained cell waits in scratch/ for `dvc repro` to take it over. This looks for files only; `dvc status` says
+    whether a cell that is done is also up to date.
 
     \b
     Examples:
@@ -144,16 +153,71 @@ def cells() -> None:
     """
     from safeecgmatch.cells import cells
     from safeecgmatch.config import load_params
-    from safeecgmatch.files import project_root
+    from safeecgmatch.launching.scratch import scratch_root
 
-    scratch = project_root() / "scratch"
     asked = cells(load_params())
     width = max(len(cell.path) for cell in asked) + 2
     for cell in asked:
         done = Path("runs", cell.path).is_dir() and Path("tracking", cell.path, "run.json").is_file()
-        begun = (scratch / cell.path).is_dir() and any((scratch / cell.path).iterdir())
-        state = "done" if done else "checkpointed" if begun else "missing"
+        begun = {file.name for file in (scratch_root() / cell.path).glob("*/*")}
+        waiting = "trained" if "finished" in begun else "checkpointed" if "checkpoint.pt" in begun else "missing"
+        state = "done" if done else waiting
         print(f"{state:13} {cell.path:{width}}{cell.stage}")
+
+
+@app.command(short_help="Report on the cells that there are.")
+def report() -> None:
+    """Write metrics, tables, figures and the page of the study from the cells that are there, without DVC.
+
+    `dvc repro` and `safeecgmatch run` train every missing cell first; this trains none. Missing cells print as missing.
+
+    \b
+    Examples:
+      safeecgmatch report
+    """
+    from safeecgmatch.config import load_params
+    from safeecgmatch.reporting.evaluate import evaluate, report_folder, write_evaluation
+    from safeecgmatch.reporting.report import write_report
+
+    params = load_params()
+    folder = report_folder(params)
+    evaluation = evaluate(params)
+    write_evaluation(evaluation, folder)
+    write_report(params, folder)
+    count = evaluation.headline["cells"]
+    print(f"{folder}/README.md reports on {count['done']} of {count['asked']} cells.")
+
+
+@app.command(short_help="Which of the paper's claims hold.")
+def claims(claim: str | None = typer.Argument(None, help="A claim, as C5; without it, all of them.")) -> None:
+    """Print the paper's claims with their verdicts, or the evidence behind one, from the study's report.
+
+    The rules stand in src/safeecgmatch/reporting/claims.yaml and were fixed before the study was trained. Generated
+    data give no verdict.
+
+    \b
+    Examples:
+      safeecgmatch claims
+      safeecgmatch claims C5
+    """
+    from safeecgmatch.config import load_params
+    from safeecgmatch.reporting.checks import read_study
+    from safeecgmatch.reporting.claims import fixation_notes
+    from safeecgmatch.reporting.evaluate import report_folder
+    from safeecgmatch.reporting.terminal import claim_text, claims_text
+    from safeecgmatch.reporting.verdicts import judge
+
+    params = load_params()
+    study = read_study(params, report_folder(params))
+    width = min(shutil.get_terminal_size((100, 24)).columns, 120)
+    judged = {judgement.id: judgement for judgement in judge(study)}
+    notes = fixation_notes(study.runs)
+    if claim is None:
+        print(claims_text(list(judged.values()), notes, width))
+    elif claim.upper() in judged:
+        print(claim_text(judged[claim.upper()], notes, width))
+    else:
+        raise UserError(f"There is no claim '{claim}'; those that exist are {', '.join(judged)}.")
 
 
 @app.command(short_help="List what each protocol does.")
@@ -161,7 +225,8 @@ def protocol(method: str | None = typer.Argument(None, help="A method, or 'data'
     """List where the paper's text and the published code differ, and what each protocol does about it.
 
     Each switch is shown with its value under `protocol: paper` and `protocol: release` and with its source; a star
-    marks the values that differ. Override one in params.yaml, under methods.METHOD.switches or data.switches.
+    marks the values that differ. Override one in params.yaml, under
+    methods.METHOD.switches.PROTOCOL or data.switches.PROTOCOL.
 
     \b
     Examples:
@@ -187,7 +252,7 @@ def protocol(method: str | None = typer.Argument(None, help="A method, or 'data'
 
 
 @mlflow_app.command(short_help="Start the MLflow UI on the right store.")
-def ui(port: int = typer.Option(5000, "--port", "-p", help="The port on 127.0.0.1.")) -> None:
+def ui(port: int = typer.Option(5000, "--port", "-p", min=1, max=65535, help="The port on 127.0.0.1.")) -> None:
     """Start the MLflow UI on this project's store, for this machine alone (127.0.0.1), and print where to look.
 
     Besides its address it prints two comparisons: all methods on one setting, and SafeECGMatch over its lambda_sum,
@@ -216,8 +281,8 @@ def ui(port: int = typer.Option(5000, "--port", "-p", help="The port on 127.0.0.
             process.wait()
 
 
-@mlflow_app.command(short_help="Upload what MLflow lacks.")
-def backfill() -> None:
+@mlflow_app.command("backfill", short_help="Upload what MLflow lacks.")
+def backfill_() -> None:
     """Upload to MLflow whatever it lacks of the finished cells below runs/ and tracking/.
 
     Nothing is uploaded twice, however often this is run. It completes runs that an unreachable server did not take,
@@ -229,9 +294,9 @@ def backfill() -> None:
       safeecgmatch mlflow backfill
       MLFLOW_TRACKING_URI=http://127.0.0.1:5000 safeecgmatch mlflow backfill
     """
-    from safeecgmatch.tracking import replay
+    from safeecgmatch.tracking.uploader import backfill
 
-    uploaded, complete = replay.backfill(Path())
+    uploaded, complete = backfill(Path())
     print(f"{uploaded} runs uploaded, {complete} were complete already.")
 
 

@@ -2,24 +2,55 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from safeecgmatch.data.classes import DATASETS
+from safeecgmatch.data.datasets import known_datasets
 from safeecgmatch.errors import UserError
 from safeecgmatch.protocols import known_methods, read_yaml
 
 PARAMS_FILE = Path("params.yaml")
 PROPOSED = "safeecgmatch"  # the paper's own method; its cells have their own stages
 
-Dataset = Literal["ptbxl", "cinc21"]
+
+def must_be_known(dataset: str) -> str:
+    if dataset not in known_datasets():
+        raise ValueError(f"unknown dataset; allowed are {', '.join(known_datasets())}")
+    return dataset
+
+
+Dataset = Annotated[str, AfterValidator(must_be_known)]
 Protocol = Literal["paper", "release"]
 OodLevel = Annotated[int, Field(ge=0, lt=100)]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 Positive = Annotated[int, Field(gt=0)]
 Weight = Annotated[float, Field(ge=0)]
+
+
+def _is_share(value: str) -> bool:
+    return re.fullmatch(r"\d+(\.\d+)?%", value) is not None and float(value[:-1]) <= 100
+
+
+def _checked_moment(value: int | str) -> int | str:
+    if (isinstance(value, int) and value >= 0) or value == WARM_UP or (isinstance(value, str) and _is_share(value)):
+        return value
+    raise ValueError("must be iterations of a budget of 50,000, a share of the budget such as '25%', or 'warm_up'")
+
+
+def _checked_warm_up(value: int | str) -> int | str:
+    if (isinstance(value, int) and value >= 0) or (isinstance(value, str) and _is_share(value)):
+        return value
+    raise ValueError("must be a number of iterations or a share of the budget such as '40%'")
+
+
+WARM_UP = "warm_up"
+# When something starts, or how long it lasts: `engine.contract.Setting.moment` says what that is in iterations.
+Moment = Annotated[int | str, AfterValidator(_checked_moment), "moment"]
+# Of an average that each iteration moves, for a budget of 50,000: `engine.contract.Setting.decay` scales it.
+Decay = Annotated[float, Field(gt=0, lt=1), "decay"]
 
 
 class Strict(BaseModel):
@@ -28,24 +59,37 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
+def each_once(values: list[Any]) -> list[Any]:
+    """Two equal entries would be two cells in one folder."""
+    twice = sorted({str(value) for value in values if values.count(value) > 1})
+    if twice:
+        raise ValueError(f"lists {', '.join(twice)} more than once; every entry may stand there once")
+    return values
+
+
+T = TypeVar("T")
+Distinct = Annotated[list[T], AfterValidator(each_once)]
+Several = Annotated[list[T], Field(min_length=1), AfterValidator(each_once)]
+
+
 class Grid(Strict):
-    datasets: Annotated[list[Dataset], Field(min_length=1)]
-    methods: Annotated[list[str], Field(min_length=1)]
-    ood_levels: Annotated[list[OodLevel], Field(min_length=1)]
-    seeds: Annotated[list[Seed], Field(min_length=1)]
+    datasets: Several[Dataset]
+    methods: Several[str]
+    ood_levels: Several[OodLevel]
+    seeds: Several[Seed]
 
 
 class Ablation(Strict):
-    datasets: list[Dataset]
-    ood_levels: list[OodLevel]
-    variants: list[Literal["no_freq_cal", "no_cal"]]
+    datasets: Distinct[Dataset]
+    ood_levels: Distinct[OodLevel]
+    variants: Distinct[Literal["no_freq_cal", "no_cal", "learned_t", "two_time", "coupled", "log_spectrum"]]
     lambda_sum: Weight
 
 
 class Sensitivity(Strict):
-    datasets: list[Dataset]
-    ood_levels: list[OodLevel]
-    lambda_sums: list[Annotated[int | float, Field(ge=0)]]  # kept as written: DVC names the cells by the text
+    datasets: Distinct[Dataset]
+    ood_levels: Distinct[OodLevel]
+    lambda_sums: Distinct[Annotated[int | float, Field(ge=0)]]  # kept as written: DVC names the cells by the text
 
 
 class Source(Strict):
@@ -67,14 +111,19 @@ class Phantom(Strict):
 
 
 class Data(Strict):
+    """Besides these keys one section for each dataset, under its name."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[Dataset, Source] = Field(init=False)
+
     sampling_rate: Annotated[int, Field(ge=50, le=1000)]
-    ptbxl: Source
-    cinc21: Source
     phantom: Phantom
     switches: dict[str, Any]
 
     def source(self, dataset: str) -> Source:
-        return getattr(self, dataset)
+        if dataset not in self.__pydantic_extra__:
+            raise UserError(f"params.yaml: data.{dataset} is missing; every dataset needs its section.")
+        return self.__pydantic_extra__[dataset]
 
 
 class Split(Strict):
@@ -93,7 +142,7 @@ Amp = Annotated[Literal["off", "bf16"], BeforeValidator(lambda value: "off" if v
 class Train(Strict):
     iterations: Positive
     evaluate_every: Positive
-    checkpoint_every: Positive
+    warm_up: Annotated[int | str, AfterValidator(_checked_warm_up)]
     batch: Annotated[int, Field(ge=4, multiple_of=2)]
     learning_rate: Annotated[float, Field(gt=0)]
     device: Literal["auto", "cpu", "cuda"]
@@ -104,6 +153,8 @@ class Train(Strict):
     def evaluates_at_least_once(self) -> Train:
         if self.evaluate_every > self.iterations:
             raise ValueError("evaluate_every must not exceed iterations")
+        if isinstance(self.warm_up, int) and self.warm_up >= self.iterations:
+            raise ValueError("warm_up must be less than iterations; write a share such as '40%' for a short budget")
         return self
 
 
@@ -120,10 +171,13 @@ class Params(Strict):
     split: Split
     model: Model
     train: Train
+    checkpoint_every: Positive
     methods: dict[str, dict[str, Any]]
 
     @model_validator(mode="after")
-    def every_method_is_known(self) -> Params:
+    def the_grid_goes_with_its_sections(self) -> Params:
+        for dataset in [*self.grid.datasets, *self.ablation.datasets, *self.sensitivity.datasets]:
+            self.data.source(dataset)
         for name in [*self.grid.methods, *self.methods]:
             if name not in known_methods():
                 raise ValueError(f"unknown method '{name}'; allowed are {', '.join(known_methods())}")
@@ -135,10 +189,10 @@ class Params(Strict):
         return self
 
 
-T = TypeVar("T", bound=Strict)
+S = TypeVar("S", bound=Strict)
 
 
-def validate(model: type[T], content: Any, where: str) -> T:
+def validate(model: type[S], content: Any, where: str) -> S:
     """`content` as `model`; the first mistake becomes one sentence that starts with `where`."""
     try:
         return model.model_validate(content)
@@ -147,7 +201,8 @@ def validate(model: type[T], content: Any, where: str) -> T:
 
 
 def describe(model: type[Strict], error: ValidationError) -> str:
-    first = error.errors()[0]
+    mistakes = error.errors()  # a misspelt key is unknown and missing at once: unknown tells more
+    first = next((mistake for mistake in mistakes if mistake["type"] == "extra_forbidden"), mistakes[0])
     place = first["loc"]
     key = ".".join(str(part) for part in place)
     if first["type"] == "extra_forbidden":
@@ -161,12 +216,10 @@ def describe(model: type[Strict], error: ValidationError) -> str:
 
 def _keys_at(model: type[BaseModel], place: tuple[int | str, ...]) -> list[str]:
     for part in place:
-        model = model.model_fields[str(part)].annotation  # type: ignore[assignment]
+        field = model.model_fields.get(str(part))
+        model = field.annotation if field else Source  # type: ignore[assignment]
     return list(model.model_fields)
 
 
 def load_params(path: Path = PARAMS_FILE) -> Params:
     return validate(Params, read_yaml(path), str(path))
-
-
-assert set(DATASETS) == {"ptbxl", "cinc21"}, "the Dataset type above must list every dataset"

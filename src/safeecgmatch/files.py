@@ -74,6 +74,14 @@ def read_yaml(path: Path) -> Any:
 
 
 def hash_of(content: Any) -> str:
-    """A short hash of typed content: `3` and `3.0` differ in text, never here, because fields are typed first."""
-    text = json.dumps(content, sort_keys=True, allow_nan=False)
+    """A short hash of plain content. A whole number hashes alike as `3` and as `3.0`: params.yaml may hold either."""
+    text = json.dumps(_whole_as_int(content), sort_keys=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _whole_as_int(content: Any) -> Any:
+    if isinstance(content, float) and content.is_integer():
+        return int(content)
+    if isinstance(content, dict):
+        return {key: _whole_as_int(value) for key, value in content.items()}
+    return [_whole_as_int(value) for value in content] if isinstance(content, list | tuple) else content

@@ -6,6 +6,8 @@ Nothing but numpy is imported, because every training cell imports this module.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 
@@ -21,7 +23,11 @@ CLOSED_SET = ("acc", "balanced_accuracy", "macro_f1", "ece", "ace", "sce", "nll"
 
 OPEN_SET = ("auroc", "fpr95")
 
-METRICS = CLOSED_SET + OPEN_SET
+REFUSED = (0, 10, 20, 30, 40, 50)  # per cent of the open test set
+
+REFUSAL = ("aurc", *(f"acc_refusing_{share}" for share in REFUSED))
+
+METRICS = CLOSED_SET + OPEN_SET + REFUSAL
 
 
 def accuracy(probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> float:
@@ -74,6 +80,40 @@ def ece(probabilities: npt.ArrayLike, labels: npt.ArrayLike, bins: int = BINS) -
     """Expected calibration error: sum_b (n_b / N) |mean confidence - accuracy| on the maximal probability."""
     values = np.asarray(probabilities)
     return _binned_gap(values.max(axis=1), values.argmax(axis=1) == np.asarray(labels), bins)
+
+
+def ece_floor(probabilities: npt.ArrayLike, bins: int = BINS) -> float:
+    """What ECE would be expected to show if these confidences were exactly right: the noise of N records in its bins.
+
+    sum_b (n_b / N) E|X_b|, X_b normal with mean 0 and variance sum_i c_i (1 - c_i) / n_b^2.
+    """
+    confidence = np.asarray(probabilities, dtype=np.float64).max(axis=1)
+    bin_of = np.searchsorted(np.linspace(0.0, 1.0, bins + 1), confidence, side="left") - 1
+    variance = np.bincount(bin_of, weights=confidence * (1 - confidence), minlength=bins)
+    return float(np.sum(np.sqrt(2 / np.pi * variance)) / confidence.size)
+
+
+def ece_debiased(probabilities: npt.ArrayLike, labels: npt.ArrayLike, bins: int = BINS) -> float:
+    """ECE less its bias from the noise of each bin's accuracy (Kumar et al., 2019, for L1); may be negative.
+
+    2 ECE - sum_b (n_b / N) E|X_b|, X_b normal with the bin's gap as mean and variance accuracy (1 - accuracy) / n_b.
+    """
+    values = np.asarray(probabilities)
+    correct = values.argmax(axis=1) == np.asarray(labels)
+    count, mean_confidence, mean_correct = reliability(values.max(axis=1), correct, bins)
+    expected = 0.0
+    for n, gap, hit in zip(count, mean_confidence - mean_correct, mean_correct, strict=True):
+        if n:
+            expected += n * folded_normal_mean(abs(gap), math.sqrt(hit * (1 - hit) / n))
+    return float(2 * ece(values, labels, bins) - expected / len(values))
+
+
+def folded_normal_mean(mean: float, std: float) -> float:
+    """E|X| of a normal X."""
+    if std == 0:
+        return abs(mean)
+    ratio = mean / std
+    return std * math.sqrt(2 / math.pi) * math.exp(-(ratio**2) / 2) + mean * math.erf(ratio / math.sqrt(2))
 
 
 def sce(probabilities: npt.ArrayLike, labels: npt.ArrayLike, bins: int = BINS) -> float:
@@ -183,6 +223,13 @@ def open_set_metrics(scores: npt.ArrayLike, unseen: npt.ArrayLike) -> dict[str, 
     if positive.all() or not positive.any():
         return {}
     return {"auroc": auroc(scores, positive), "fpr95": fpr95(scores, positive)}
+
+
+def refusal_metrics(correct: npt.ArrayLike, scores: npt.ArrayLike) -> dict[str, float]:
+    """What refusing the records of the highest unseen-class scores buys: AURC, and accuracy on those answered."""
+    certain = -np.asarray(scores, dtype=np.float64)
+    answered = {f"acc_refusing_{share}": accuracy_after_refusal(correct, certain, share / 100) for share in REFUSED}
+    return {"aurc": area_under_risk_coverage(correct, certain), **answered}
 
 
 def scaled_log_probabilities(log_probabilities: npt.ArrayLike, temperature: float) -> Array:

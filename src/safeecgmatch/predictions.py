@@ -19,6 +19,7 @@ from safeecgmatch.metrics import (
     closed_set_metrics,
     open_set_metrics,
     probabilities_of,
+    refusal_metrics,
     scaled_log_probabilities,
 )
 
@@ -87,12 +88,16 @@ def acceptance(predictions: Arrays, share: float = ACCEPTED_SHARE) -> dict[str, 
     branch = reported_branch(predictions)
     classes = predictions[f"validation.log_probs.{branch}"].shape[1]
     seen = ood_score(predictions, branch, split="validation")[predictions["validation.label"] < classes]
-    own = f"validation.ood_score.{branch}" in predictions
     return {
         "accept_share": share,
         "accept_threshold": acceptance_threshold(seen, share),
-        "unseen_score": OWN_SCORE if own else CONFIDENCE_SCORE,
+        "unseen_score": score_type(predictions, branch),
     }
+
+
+def score_type(predictions: Arrays, branch: str) -> str:
+    """Where the branch's unseen-class score comes from."""
+    return OWN_SCORE if f"validation.ood_score.{branch}" in predictions else CONFIDENCE_SCORE
 
 
 def final_metrics(predictions: Arrays, branch: str | None = None, temperature: float = 1.0) -> dict[str, float]:
@@ -106,7 +111,14 @@ def final_metrics(predictions: Arrays, branch: str | None = None, temperature: f
         scaled_log_probabilities(predictions[f"{split}.log_probs.{name}"], temperature)
         for split in ("test", "open_test")
     )
-    unseen = predictions["open_test.label"] >= test.shape[1]
-    return closed_set_metrics(test, predictions["test.label"]) | open_set_metrics(
-        ood_score(predictions, name, open_test), unseen
+    score = ood_score(predictions, name, open_test)
+    return (
+        closed_set_metrics(test, predictions["test.label"])
+        | open_set_metrics(score, predictions["open_test.label"] >= test.shape[1])
+        | refusal_metrics(answered_right(predictions, name), score)
     )
+
+
+def answered_right(predictions: Arrays, branch: str) -> npt.NDArray[np.bool_]:
+    """Which records of the open test set the branch names correctly; for an unseen class no answer is right."""
+    return predictions[f"open_test.log_probs.{branch}"].argmax(axis=1) == predictions["open_test.label"]

@@ -2,8 +2,10 @@
 per switch.
 
 `paper` is what the paper (for a baseline: its own paper) says, `release` what the published code does, `why` where that
-is stated. A switch with one value only exists under that protocol alone. Any of them can be overridden for a method by
-`methods.<name>.switches` in params.yaml. Iteration numbers are for a budget of 50,000 and scale with it.
+is stated. A switch with one value only exists under that protocol alone. Any of them can be overridden, for one
+protocol, by `methods.<name>.switches.<protocol>` or `data.switches.<protocol>` in params.yaml. A moment is a number of
+iterations for a budget of 50,000, which scales with it, a share of the budget such as `25%`, or `warm_up`, the key of
+`train`.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from safeecgmatch.files import read_yaml
 
 PACKAGE = Path(__file__).parent
 FILE = "protocol.yaml"
+PROTOCOLS = ("paper", "release")
 
 
 def known_methods() -> list[str]:
@@ -33,13 +36,19 @@ def read_protocol(section: str) -> dict[str, dict[str, Any]]:
     return read_yaml(folder / FILE)
 
 
-def switches(section: str, protocol: str, overrides: dict[str, Any]) -> dict[str, Any]:
-    """The switches of `section` under `protocol`, with the overrides of params.yaml laid over them."""
-    values = {name: entry[protocol] for name, entry in read_protocol(section).items() if protocol in entry}
-    unknown = [name for name in overrides if name not in values]
-    if unknown:
-        raise UserError(
-            f"params.yaml: unknown switch '{unknown[0]}' for {section} under protocol {protocol}; "
-            f"allowed are {', '.join(values) or 'none'}."
-        )
-    return {**values, **overrides}
+def switches(section: str, protocol: str, overrides: Any) -> dict[str, Any]:
+    """The switches of `section` under `protocol`, with the overrides of params.yaml (by protocol) laid over them."""
+    where = "data.switches" if section == "data" else f"methods.{section}.switches"
+    if not isinstance(overrides, dict) or not all(isinstance(values, dict) for values in overrides.values()):
+        raise UserError(f"params.yaml: {where} must be {{}} or hold mappings by protocol, as in `paper: {{...}}`.")
+    found: dict[str, dict[str, Any]] = {}
+    for side in PROTOCOLS:
+        found[side] = {name: entry[side] for name, entry in read_protocol(section).items() if side in entry}
+    for side, changes in overrides.items():
+        if side not in found:
+            raise UserError(f"params.yaml: unknown key '{where}.{side}'; allowed here are {', '.join(PROTOCOLS)}.")
+        for name in changes:
+            if name not in found[side]:
+                known = ", ".join(found[side]) or "none"
+                raise UserError(f"params.yaml: unknown switch '{where}.{side}.{name}'; allowed here are {known}.")
+    return {**found[protocol], **overrides.get(protocol, {})}

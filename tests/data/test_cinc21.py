@@ -6,14 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from safeecgmatch.data import cinc21
-from safeecgmatch.data.classes import CINC_GROUPS
+from safeecgmatch.data.datasets import cinc21
+from safeecgmatch.data.datasets.cinc21 import GROUPS
+from safeecgmatch.data.selection import Verdicts
 from safeecgmatch.errors import UserError
 from tests.data.tiny import write_cinc
 
 AF, BLOCK, LONG_QT, LOW_VOLTAGE, SINUS, INFARCT = (
     "164889003", "713427006", "111975006", "251146004", "426783006", "164865005",
 )  # fmt: skip
+
+
+def select(folder: Path) -> Verdicts:
+    return cinc21.select(folder, 500, [file.relative_to(folder).as_posix() for file in folder.rglob("*.hea")])
 
 
 @pytest.mark.parametrize(
@@ -36,8 +41,8 @@ def test_groups(codes: list[str], groups: list[str]) -> None:
 
 
 def test_the_groups_are_disjoint_and_complete() -> None:
-    assert {name: len(codes) for name, codes in CINC_GROUPS.items()} == {"RHY": 7, "CD": 17, "ST": 10, "OTHER": 11}
-    assert len(frozenset().union(*CINC_GROUPS.values())) == 45
+    assert {name: len(codes) for name, codes in GROUPS.items()} == {"RHY": 7, "CD": 17, "ST": 10, "OTHER": 11}
+    assert len(frozenset().union(*GROUPS.values())) == 45
 
 
 @pytest.mark.parametrize("line", ["#Dx: 1,2", "# Dx: 1, 2", "#Dx:1,2", "# Dx: 1,2 ", "#Dx: 1,,2,"])
@@ -50,6 +55,11 @@ def test_no_codes(line: str) -> None:
     assert cinc21.diagnosis_codes(f"a 12 500 10\n{line}\n") == []
 
 
+def test_only_the_training_records_are_needed() -> None:
+    names = ["training/ptb/g1/S1.mat", "training/ptb/g1/S1.hea", "training/ptb/g1/RECORDS", "LICENSE.txt", "x/a.mat"]
+    assert [name for name in names if cinc21.DATASET.files(500).pattern.fullmatch(name)] == names[:2]
+
+
 def test_sources() -> None:
     assert cinc21.source_of("training/georgia/g1/E1.hea") == "georgia"
     assert cinc21.source_of("ptb-xl/HR1.hea") == "ptb-xl"
@@ -59,7 +69,7 @@ def test_sources() -> None:
 def test_rows_are_in_the_order_of_names_and_the_first_by_path_comes_first(tmp_path: Path) -> None:
     for source, record in (("b", "E1"), ("a", "E2"), ("a", "E10"), ("c", "E1")):
         write_cinc(tmp_path, record, AF, source=source)
-    found = [(c.record, c.source) for c in cinc21.select(tmp_path).candidates]
+    found = [(c.record, c.source) for c in select(tmp_path).candidates]
     assert found == [("E1", "b"), ("E1", "c"), ("E10", "a"), ("E2", "a")]
 
 
@@ -69,7 +79,7 @@ def test_reasons(tmp_path: Path) -> None:
     write_cinc(tmp_path, "E3", f"{AF},{BLOCK}")
     write_cinc(tmp_path, "E 4", AF)
     write_cinc(tmp_path, "E5", AF)
-    selected = cinc21.select(tmp_path)
+    selected = select(tmp_path)
     assert [c.record for c in selected.candidates] == ["E5"]
     assert {(d.record, d.reason, d.detail) for d in selected.dropped} == {
         ("E1", "no label", "its header has no Dx code"),
@@ -83,21 +93,21 @@ def test_the_manifest_decides_which_files_are_judged(tmp_path: Path) -> None:
     write_cinc(tmp_path, "E1", AF)
     write_cinc(tmp_path, "E2", AF)
     files = ["training/georgia/g1/E2.mat", "training/georgia/g1/E2.hea", "training/georgia/g1/E9.hea", "../E1.hea"]
-    selected = cinc21.select(tmp_path, files)
+    selected = cinc21.select(tmp_path, 500, files)
     assert [c.record for c in selected.candidates] == ["E2"]
     assert {d.record: d.reason for d in selected.dropped} == {"E9": "unreadable", "E1": "unsafe name"}
 
 
 def test_an_empty_folder_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"holds no \.hea file: run the download stage"):
-        cinc21.select(tmp_path)
+        select(tmp_path)
 
 
 @pytest.mark.real
 def test_group_counts_of_the_mini_corpus(material: Path, cinc21_mirror: Path) -> None:
     with (material / "data" / "cinc21" / "shards500" / "index.csv").open() as stream:
         ours = {row["record"] for row in csv.DictReader(stream)}
-    selected = cinc21.select(cinc21_mirror)
+    selected = select(cinc21_mirror)
     counts: dict[str, Counter[str]] = {"HR": Counter(), "CS": Counter()}
     for judged in [*selected.candidates, *selected.dropped]:
         if judged.record in ours:
@@ -109,7 +119,7 @@ def test_group_counts_of_the_mini_corpus(material: Path, cinc21_mirror: Path) ->
 
 @pytest.mark.real
 def test_group_counts_of_the_original_samples(material: Path) -> None:
-    selected = cinc21.select(material / "data" / "cinc21" / "samples")
+    selected = select(material / "data" / "cinc21" / "samples")
     assert Counter(c.label for c in selected.candidates) == {"NORM": 14, "RHY": 14, "CD": 3, "ST": 8, "OTHER": 7}
     assert Counter(d.reason for d in selected.dropped) == {"multi-label": 37, "no label": 17}
     assert sum(d.detail == "its header has no Dx code" for d in selected.dropped) == 13

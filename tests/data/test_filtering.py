@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from safeecgmatch.data import filtering
-from safeecgmatch.data.filtering import Job, close_up, filter_dataset, npy_header
+from safeecgmatch.data import filtering, ingest, rowfile
+from safeecgmatch.data.filtering import filter_dataset
 from safeecgmatch.data.preparation import band_pass, resample
+from safeecgmatch.data.rowfile import close_up, npy_header
 from safeecgmatch.data.selection import REASONS
 from safeecgmatch.engine.store import SignalStore
 from safeecgmatch.errors import UserError
@@ -209,13 +210,13 @@ def test_an_unknown_preprocessing_is_named(archive: Path, tmp_path: Path) -> Non
 def test_a_full_disk_is_said_before_and_while_writing(
     archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def no_room(job: Job) -> list[filtering.Outcome]:
+    def no_room(block: ingest.Block) -> list[ingest.Fit]:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(filtering, "ingest", no_room)
+    monkeypatch.setattr(ingest, "ingest", no_room)
     with pytest.raises(UserError, match="is full: make room"):
         filter_dataset("ptbxl", archive, tmp_path / "out", 100, "none")
-    monkeypatch.setattr(filtering.shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
+    monkeypatch.setattr(rowfile.shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
     with pytest.raises(UserError, match=re.escape("but only 0.00 GB are free: make room")):
         filter_dataset("ptbxl", archive, tmp_path / "out", 100, "none")
     assert nothing_left(tmp_path)
@@ -235,7 +236,7 @@ def test_a_killed_worker_is_one_sentence_and_leaves_nothing(
         def map(self, *arguments: object) -> None:
             raise BrokenProcessPool
 
-    monkeypatch.setattr(filtering, "ProcessPoolExecutor", Pool)
+    monkeypatch.setattr(ingest, "ProcessPoolExecutor", Pool)
     with pytest.raises(UserError, match="A reading process was killed"):
         filter_dataset("ptbxl", archive, tmp_path / "out", 100, "none", workers=2)
     assert nothing_left(tmp_path)

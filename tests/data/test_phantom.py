@@ -13,10 +13,8 @@ import pytest
 import scipy.io
 import wfdb
 
-from safeecgmatch.data.classes import CINC_GROUPS, SINUS_RHYTHM
-from safeecgmatch.data.phantom import write_archive
-from safeecgmatch.data.phantom.archives import DAMAGES, damaged
-from safeecgmatch.data.phantom.diseases import DIAGNOSES, SHARES
+from safeecgmatch.data.datasets.cinc21 import GROUPS, SINUS_RHYTHM
+from safeecgmatch.data.phantom.archives import DAMAGES, damaged, layout_of, write_archive
 from safeecgmatch.data.phantom.patients import Study, Subject
 from safeecgmatch.errors import UserError
 from safeecgmatch.leads import LEADS
@@ -39,7 +37,7 @@ def cinc21(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def roster(dataset: str, records: int = RECORDS) -> list[Subject]:
-    return Study(dataset, SEED).roster(records)
+    return Study(layout_of(dataset).POPULATION, SEED).roster(records)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -74,6 +72,8 @@ def test_an_earlier_phantom_is_replaced_and_anything_else_is_left_alone(tmp_path
     (own / "ptbxl_database.csv").write_text("precious")
     with pytest.raises(UserError, match="not a generated archive"):
         write_archive("ptbxl", own, 10, SEED, 100)
+    with pytest.raises(UserError, match=r"no generator of mimic: set data\.mimic\.source to physionet or path"):
+        write_archive("mimic", tmp_path / "other", 10, SEED, 100)
     assert contents(own) == {"ptbxl_database.csv": b"precious"}
 
 
@@ -88,7 +88,9 @@ def test_ptbxl_records_read_back_with_wfdb(ptbxl: Path) -> None:
         assert (record.fs, record.sig_len, record.n_sig) == (100, 1000, 12)
         assert record.sig_name == [lead.upper() for lead in LEADS]
         assert record.units == ["mV"] * 12 and record.adc_gain == [1000.0] * 12
-        np.testing.assert_array_equal(record.d_signal.T, Study("ptbxl", SEED).signal(subject, 100))
+        np.testing.assert_array_equal(
+            record.d_signal.T, Study(layout_of("ptbxl").POPULATION, SEED).signal(subject, 100)
+        )
         assert record.init_value == record.d_signal[0].tolist()
         assert record.checksum == (record.d_signal.sum(axis=0, dtype=np.int64) & 0xFFFF).tolist()
     header = (ptbxl / f"records100/00000/{whole[0].number:05d}_lr.hea").read_text().splitlines()
@@ -178,7 +180,7 @@ def test_challenge_headers_carry_the_codes_of_their_group(cinc21: Path) -> None:
         [line] = [line for line in path.read_text(errors="replace").splitlines() if "Dx:" in line]
         spellings[line.partition("Dx:")[0]] += 1
         codes = {code.strip() for code in line.partition("Dx:")[2].split(",")}
-        groups = tuple(sorted(name for name, members in CINC_GROUPS.items() if codes & members))
+        groups = tuple(sorted(name for name, members in GROUPS.items() if codes & members))
         labels[("NORM",) if codes == {SINUS_RHYTHM} else groups] += 1
     assert set(spellings) == {"# ", "#"}
     assert labels == Counter(tuple(sorted(subject.classes)) for subject in roster("cinc21"))
@@ -198,12 +200,13 @@ def test_challenge_lists_name_folders_and_records(cinc21: Path) -> None:
 def test_classes_keep_their_shares(dataset: str) -> None:
     subjects = roster(dataset, 1200)
     single = Counter(subject.classes[0] for subject in subjects if len(subject.classes) == 1)
-    for name in DIAGNOSES[dataset]:
-        assert abs(single[name] - 1200 * SHARES[dataset][name]) < 15
+    population = layout_of(dataset).POPULATION
+    for name in population.diagnoses:
+        assert abs(single[name] - 1200 * population.shares[name]) < 15
     assert sum(len(subject.classes) == 2 for subject in subjects) > 40
     assert sum(not subject.classes for subject in subjects) > 15
     assert {code for subject in subjects for code in (d.code for d in subject.diagnoses)} == {
-        diagnosis.code for choices in DIAGNOSES[dataset].values() for diagnosis in choices
+        diagnosis.code for choices in population.diagnoses.values() for diagnosis in choices
     }
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy.ndimage import uniform_filter1d
 from scipy.signal import find_peaks
 
+from safeecgmatch.data.phantom.archives import layout_of
 from safeecgmatch.data.phantom.patients import Study, Subject
 from safeecgmatch.leads import LEADS
 
@@ -19,11 +20,11 @@ Floats = NDArray[np.float64]
 
 @pytest.fixture(scope="module", params=["ptbxl", "cinc21"])
 def study(request: pytest.FixtureRequest) -> Study:
-    return Study(request.param, 3)
+    return Study(layout_of(request.param).POPULATION, 3)
 
 
 def records_of(dataset: str, keep: Callable[[Subject], bool], count: int = 12) -> list[Floats]:
-    study = Study(dataset, 3)
+    study = Study(layout_of(dataset).POPULATION, 3)
     chosen = [subject for subject in study.roster(3000) if len(subject.classes) == 1 and keep(subject)][:count]
     assert len(chosen) == count
     return [study.signal(subject, RATE) / 1000.0 for subject in chosen]

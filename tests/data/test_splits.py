@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from safeecgmatch.data import ptbxl
+from safeecgmatch.data.datasets import ptbxl
 from safeecgmatch.data.splits import make_split, write_split
 from safeecgmatch.engine.splits import PARTS, Split, load_split
 from safeecgmatch.engine.store import SignalStore
@@ -17,7 +17,7 @@ from tests.data.tiny import make_store
 
 SMALL: dict[str, Any] = {
     "ood": 30, "seed": 1, "split_seed": 42, "strategy": "random", "labels_per_class": 5, "pool_size": 60,
-    "cinc60": "same_classes",
+    "switches": {"cinc60": "same_classes"},
 }  # fmt: skip
 
 
@@ -87,24 +87,24 @@ def test_summary(ptb: SignalStore) -> None:
     ],
 )
 def test_the_protocols_of_cinc(cinc: SignalStore, ood: int, cinc60: str, rule: str, seen: tuple[str, ...]) -> None:
-    split = make_split(cinc, **SMALL | {"ood": ood, "cinc60": cinc60})
+    split = make_split(cinc, **SMALL | {"ood": ood, "switches": {"cinc60": cinc60}})
     assert (split.summary["rule"], split.seen) == (rule, seen)
     assert (split.open_test_label == 3).any()
     assert (split.test_label < 3).all()
 
 
 def test_the_switch_of_cinc_leaves_ptbxl_alone(ptb: SignalStore) -> None:
-    split = make_split(ptb, **SMALL | {"ood": 60, "cinc60": "swapped_fixed"})
+    split = make_split(ptb, **SMALL | {"ood": 60, "switches": {"cinc60": "swapped_fixed"}})
     assert (split.summary["rule"], split.seen) == ("fixed_volume", ("NORM", "MI", "CD"))
 
 
 def test_what_does_not_go_together_is_said(cinc: SignalStore, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="strategy patient does not go with the release's fixed split"):
-        make_split(cinc, **SMALL | {"ood": 60, "cinc60": "swapped_fixed", "strategy": "patient"})
+        make_split(cinc, **SMALL | {"ood": 60, "switches": {"cinc60": "swapped_fixed"}, "strategy": "patient"})
     with pytest.raises(UserError, match="only PTB-XL has folds"):
         make_split(cinc, **SMALL | {"strategy": "strat_fold"})
     with pytest.raises(UserError, match="cinc60 is 'maybe': it must be one of same_classes, swapped_fixed"):
-        make_split(cinc, **SMALL | {"cinc60": "maybe"})
+        make_split(cinc, **SMALL | {"switches": {"cinc60": "maybe"}})
     with pytest.raises(UserError, match="has no record of class OTHER"):
         make_split(make_store(tmp_path / "few", "cinc21", ["NORM", "RHY", "CD", "ST"] * 20), **SMALL)
 
@@ -153,7 +153,7 @@ def test_a_file_without_all_arrays_or_with_objects_is_refused(ptb: SignalStore, 
 @pytest.fixture(scope="session")
 def real_ptbxl(material: Path, tmp_path_factory: pytest.TempPathFactory) -> SignalStore:
     """The rows of the real table with stand-in signals: a split depends on the table alone."""
-    chosen = ptbxl.select(material / "data" / "ptbxl", 100).candidates
+    chosen = ptbxl.select(material / "data" / "ptbxl", 100, []).candidates
     columns = ([c.label for c in chosen], [c.patient for c in chosen], [c.fold for c in chosen])
     return make_store(tmp_path_factory.mktemp("real") / "ptbxl", "ptbxl", *columns)
 

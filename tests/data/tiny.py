@@ -57,17 +57,17 @@ def write_csv(target: Path, columns: Sequence[str], rows: Sequence[Sequence[obje
         writer.writerows(rows)
 
 
-def write_ptbxl(folder: Path, rows: Sequence[tuple[object, str, str]], samples: int = 1000) -> None:
-    """Rows of (ecg_id, scp_codes, filename_lr); a record is written for every harmless file name."""
+def write_ptbxl(folder: Path, rows: Sequence[tuple[object, ...]], samples: int = 1000) -> None:
+    """Rows of (ecg_id, scp_codes, filename_lr, filename_hr or the same); a harmless name gets its record."""
     write_csv(folder / "scp_statements.csv", ["", "diagnostic", "diagnostic_class"], [
         *((code, "1.0", name) for code, name in SUPERCLASS.items()), ("SR", "", "")
     ])  # fmt: skip
     columns = ["ecg_id", "patient_id", "strat_fold", "scp_codes", "filename_lr", "filename_hr"]
     write_csv(folder / "ptbxl_database.csv", columns, [
-        (number, f"{number}.0", "1", codes, name, name) for number, codes, name in rows
+        (number, f"{number}.0", "1", codes, names[0], names[-1]) for number, codes, *names in rows
     ])  # fmt: skip
-    for seed, (_, _, name) in enumerate(rows):
-        if name.startswith("records"):
+    for seed, (_, _, name, *_) in enumerate(rows):
+        if str(name).startswith("records"):
             write_record(folder / f"{name}.hea", waves(seed, samples))
 
 

@@ -35,7 +35,7 @@ def test_a_damaged_file_is_set_aside(tmp_path, damage):
     if damage == "foreign":
         torch.save([1, 2], tmp_path / FILE)
     elif damage == "code":
-        torch.save({"config_hash": "abc", "harm": print}, tmp_path / FILE)
+        torch.save({"fingerprint": "abc", "harm": print}, tmp_path / FILE)
     else:
         damaged = {"cut": content[: len(content) // 2], "scrambled": b"x" * len(content), "empty": b""}[damage]
         (tmp_path / FILE).write_bytes(damaged)

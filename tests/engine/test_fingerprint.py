@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from safeecgmatch.cells import Cell
 from safeecgmatch.engine import fingerprint
-from safeecgmatch.engine.fingerprint import bare_code, code_of, method_module
+from safeecgmatch.engine.fingerprint import bare_code, code_of, method_module, resolve
+from safeecgmatch.errors import UserError
 from safeecgmatch.protocols import known_methods, read_protocol
 from tests.conftest import ROOT
+from tests.methods.harness import demo_params, phantom_store, split_data
 
 CODE = '''"""A module."""
 
@@ -83,6 +86,55 @@ def test_the_engine_knows_no_file_outside_its_folders_that_decides():
                 parts = name.split(".")
                 if parts[0] == "safeecgmatch" and len(parts) > 1:
                     assert parts[1] in {"engine", "methods", *allowed}, f"{file} imports {name}"
+
+
+def resolved(**changes) -> dict:
+    data = split_data(phantom_store(), "ptbxl", 60, 1)
+    return resolve(demo_params(**changes), Cell("ptbxl", "fixmatch", 60, 1), data)
+
+
+def test_a_whole_number_counts_alike_with_and_without_its_point():
+    whole, real = ({"fixmatch": {"lambda_u": value, "switches": {"paper": {"ramp": value}}}} for value in (2, 2.0))
+    assert resolved(methods=whole)["fingerprint"] == resolved(methods=real)["fingerprint"]
+
+
+def test_it_counts_every_value_of_the_cell_and_no_other():
+    first = resolved()
+    assert resolved(methods={"openmatch": {"lambda_em": 3.0}}) == first
+    for changes in (
+        {"methods": {"fixmatch": {"threshold": 0.9}}},
+        {"methods": {"fixmatch": {"switches": {"paper": {"ramp": 7}}}}},
+        {"iterations": 149},
+        {"width": 4},
+    ):
+        assert resolved(**changes)["fingerprint"] != first["fingerprint"]
+
+
+def test_code_counts_in_the_fingerprint_alone(monkeypatch):
+    first = resolved()
+    monkeypatch.setattr(fingerprint, "code_of", lambda _: {"edited": "0"})
+    assert resolved()["config_hash"] == first["config_hash"]
+    assert resolved()["fingerprint"] != first["fingerprint"]
+
+
+def test_missing_data_are_one_sentence(tmp_path):
+    with pytest.raises(UserError, match=r"store.json is missing: run the filter stage of ptbxl/fixmatch/60/1 first"):
+        resolve(demo_params(), Cell("ptbxl", "fixmatch", 60, 1), tmp_path)
+
+
+def test_it_needs_neither_torch_nor_numpy():
+    script = "import sys, safeecgmatch.engine.fingerprint; print({'torch', 'numpy'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_no_circle_among_the_modules_that_decide():
+    waiting = {name for module in modules() for name in code_of(module)}
+    imports = {name: waiting.intersection(fingerprint.imports_of(fingerprint.source(name))) for name in waiting}
+    while waiting:
+        free = {name for name in waiting if not imports[name] & waiting}
+        assert free, f"a circle among {sorted(waiting)}"
+        waiting -= free
 
 
 def test_bad_params_are_one_sentence(tmp_path):

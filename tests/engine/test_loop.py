@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import numpy as np
@@ -11,13 +12,13 @@ import torch
 from safeecgmatch.engine.checkpoint import Checkpoint
 from safeecgmatch.engine.contract import Losses
 from safeecgmatch.engine.loop import Best, Diverged, Training, is_better
-from safeecgmatch.engine.monitor import Monitor
+from safeecgmatch.engine.monitor import Monitor, warnings_of
 from safeecgmatch.files import read_json
 from safeecgmatch.launching.cell import Session, Stopped
-from safeecgmatch.launching.outputs import history_csv, write_outputs
+from safeecgmatch.launching.outputs import history_csv, warnings_in, write_outputs
 from tests.methods.harness import make_training
 
-SHORT = {"iterations": 6, "evaluate_every": 2, "checkpoint_every": 2, "batch": 8}
+SHORT = {"iterations": 6, "evaluate_every": 2, "batch": 8}
 
 
 def test_the_earliest_wins_a_tie():
@@ -61,7 +62,9 @@ def test_a_snapshot_does_not_change_with_the_network():
 
 
 def test_stopping_at_validation_accuracy_one(monkeypatch):
-    training, _, _ = make_training("supervised", methods={"supervised": {"switches": {"stop_at_val_1": True}}}, **SHORT)
+    training, _, _ = make_training(
+        "supervised", methods={"supervised": {"switches": {"paper": {"stop_at_val_1": True}}}}, **SHORT
+    )
     labels = training.validation.labels
 
     def perfect(outputs):
@@ -100,32 +103,67 @@ def test_history_has_one_row_per_evaluation_and_empty_fields():
     assert lines[1].split(",")[header.index("pseudo_accuracy")] == ""
 
 
-def test_a_loss_that_is_not_finite_stops_the_cell_and_keeps_the_checkpoint(tmp_path):
+def diverge(training: Training) -> None:
+    with torch.no_grad():
+        training.method.network.fc.bias.fill_(math.nan)
+
+
+def test_a_loss_that_is_not_finite_never_overwrites_the_checkpoint(tmp_path):
     training, _, _ = make_training("supervised", **SHORT)
     session = Session(training, Checkpoint(tmp_path, "abc"), every=1)
     training.iterate()
     session.save()
-    with torch.no_grad():
-        training.method.network.fc.bias.fill_(math.nan)
+    diverge(training)
     training.iterate()
-    with pytest.raises(Diverged, match=r"last good checkpoint is kept.*learning_rate"):
-        session.save()
+    session.save()
     state, _ = Checkpoint(tmp_path, "abc").load()
     assert state is not None and state["training"]["n"] == 1
     assert torch.isfinite(state["training"]["method"]["network.fc.bias"]).all()
 
 
-class Silent:
-    uid = "u"
+def test_a_diverged_cell_is_a_result_with_its_reason(tmp_path):
+    training, sets, inputs = make_training("supervised", **SHORT)
+    for _ in range(2):
+        training.iterate()
+    training.evaluate()
+    diverge(training)
+    with pytest.raises(Diverged) as reason:
+        training.run(lambda _: None, lambda _: None)
+    assert str(reason.value) == "The loss stopped being finite between iterations 3 and 4."
+    assert write_outputs(tmp_path / "cell", training, sets, {"x": 1}, inputs, False, str(reason.value)) is None
+    assert {file.name for file in (tmp_path / "cell").iterdir()} == {"history.csv", "config.yaml", "summary.json"}
+    assert json.loads((tmp_path / "cell" / "summary.json").read_text())["diverged"] == str(reason.value)
+    assert warnings_in(tmp_path / "cell") == [str(reason.value)]
+    assert [row["iteration"] for row in training.history] == [2]
 
-    def evaluation(self, iteration, metrics) -> None: ...
 
-    def interrupt(self) -> None: ...
+def row(iteration: int, **values: float) -> dict[str, float]:
+    return {"iteration": iteration, "val_accuracy": 0.5} | {name.replace("_at_", "."): v for name, v in values.items()}
+
+
+def test_warnings_name_what_was_idle_and_what_sits_at_its_bound():
+    busy = [row(2, mask_rate=0.0), row(4, mask_rate=0.1)]
+    idle = [row(2, mask_rate=0.0, mask_rate_at_freq=0.0), row(4, mask_rate=0.0, mask_rate_at_freq=0.2)]
+    assert warnings_of(busy, 2) == []
+    assert warnings_of([row(2)], 2) == [], "a method without pseudo-labels accepts none"
+    assert warnings_of(idle, 2) == ["No unlabelled record was accepted in the whole run (mask_rate is 0)."]
+    hot = [row(2, temperature_at_a=4.99, temperature_at_b=0.2), row(4, temperature_at_a=4.9, temperature_at_b=0.21)]
+    assert warnings_of(hot, 4) == []
+    assert warnings_of(hot, 2) == [
+        "temperature.a is 4.99 at the chosen iteration 2, the end of its range [0.2, 5].",
+        "temperature.b is 0.2 at the chosen iteration 2, the end of its range [0.2, 5].",
+    ]
+
+
+def test_warnings_are_a_column_of_the_history():
+    training, _, _ = make_training("fixmatch", **SHORT)  # accepts nothing within six iterations
+    training.run(lambda _: None, lambda _: None)
+    assert [row.get("warnings") for row in training.history] == [None, None, 1]
 
 
 @pytest.mark.parametrize("name", ["supervised", "fixmatch"])
 def test_stopped_and_resumed_gives_the_same_bytes(tmp_path, name):
-    options = SHORT | {"iterations": 8, "evaluate_every": 4, "checkpoint_every": 3}
+    options = SHORT | {"iterations": 8, "evaluate_every": 4}
     whole, sets, inputs = make_training(name, **options)
     whole.run(lambda _: None, lambda _: None)
     config = {"x": 1}
@@ -141,12 +179,12 @@ def test_stopped_and_resumed_gives_the_same_bytes(tmp_path, name):
                 session.signals.append(15)
 
         with pytest.raises(Stopped) as stop:
-            session.run(Silent(), show)
+            session.run(show, lambda _: None)
         assert stop.value.status == 143
     training, sets, inputs = make_training(name, **options)
     session = Session(training, Checkpoint(tmp_path / "scratch", "abc"), every=3)
     assert session.restore() == "" and training.n == 7
-    session.run(Silent(), lambda _: None)
+    session.run(lambda _: None, lambda _: None)
     write_outputs(tmp_path / "resumed", training, sets, config, inputs, generated=False)
     for file in ("predictions.npz", "history.csv", "model.safetensors", "summary.json", "config.yaml"):
         assert (tmp_path / "whole" / file).read_bytes() == (tmp_path / "resumed" / file).read_bytes(), file

@@ -8,21 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from safeecgmatch.cells import Cell
 from safeecgmatch.config import PROPOSED, Params
 from safeecgmatch.data.filtering import filter_dataset
-from safeecgmatch.data.phantom import write_archive
+from safeecgmatch.data.phantom.archives import write_archive
 from safeecgmatch.data.splits import make_split, write_split
-from safeecgmatch.engine.cell import Inputs, build, predict, resolve
+from safeecgmatch.engine.cell import Inputs, build, predict
+from safeecgmatch.engine.fingerprint import resolve
 from safeecgmatch.engine.loop import Training
 from safeecgmatch.engine.store import SignalStore
 from safeecgmatch.predictions import final_metrics
+from safeecgmatch.profiles import compose_values
 
 ROOT = Path(__file__).resolve().parents[2]
 # Independent of the demo's own budget, which is tuned for its running time.
-BUDGET = {"iterations": 150, "evaluate_every": 50, "checkpoint_every": 50, "batch": 32, "learning_rate": 0.01}
+BUDGET = {"iterations": 150, "evaluate_every": 50, "warm_up": "1%", "batch": 32, "learning_rate": 0.01}
 _FOLDER = tempfile.TemporaryDirectory(prefix="safeecgmatch-phantom-")
 
 
@@ -41,7 +42,7 @@ def split_data(data: Path, dataset: str, ood: int, seed: int, labels: int = 15, 
     store = SignalStore.open(data / "filtered" / dataset)
     split = make_split(
         store, ood=ood, seed=seed, split_seed=42, strategy="random", labels_per_class=labels, pool_size=pool,
-        cinc60="same_classes",
+        switches={"cinc60": "same_classes"},
     )  # fmt: skip
     write_split(split, data / "splits" / dataset / str(ood) / str(seed))
     return data
@@ -49,10 +50,8 @@ def split_data(data: Path, dataset: str, ood: int, seed: int, labels: int = 15, 
 
 def demo_params(protocol: str = "paper", methods: dict[str, Any] | None = None, width: int = 8, **train: Any) -> Params:
     """The demo's data, the paper's hyper-parameters, with another protocol, width, train or `methods` settings."""
-    demo, paper = (
-        yaml.safe_load((ROOT / "profiles" / f"{name}.yaml").read_text(encoding="utf-8")) for name in ("demo", "paper")
-    )
-    content = demo | {"methods": paper["methods"]}
+    demo, paper = (compose_values(name, ROOT / "profiles") for name in ("demo", "paper"))
+    content = demo | {"methods": paper["methods"], "checkpoint_every": 2}
     content["protocol"] = protocol
     content["train"] |= BUDGET | train
     content["model"]["width"] = width
@@ -82,7 +81,7 @@ def make_training(
     own_weight = lambda_sum if name == PROPOSED else None
     cell = Cell(dataset, name, ood, seed, variant, own_weight)
     inputs = Inputs.open(cell, data)
-    training, sets = build(resolve(demo_params(protocol, methods, width, **train), cell, inputs), inputs)
+    training, sets = build(resolve(demo_params(protocol, methods, width, **train), cell, data), inputs)
     return training, sets, inputs
 
 

@@ -7,20 +7,19 @@ import torch
 from torch import Tensor
 
 from safeecgmatch.engine.loop import Training
-from safeecgmatch.engine.models import parameter_count
-from safeecgmatch.methods.calimatch.method import CaliMatch, CaliMatchHyper, CaliMatchSwitches, Heads, step
+from safeecgmatch.methods.calimatch.method import CaliMatch
+from safeecgmatch.methods.calimatch.step import CaliMatchHyper, CaliMatchSwitches, Heads, step
 from safeecgmatch.methods.parts.branch import Calibration
 from safeecgmatch.methods.parts.smoothing import TICKS, empty_table
 from safeecgmatch.protocols import switches
-from tests.methods.harness import demo_params, learn
-from tests.methods.toy import bits, run, toy_training
-from tests.test_losses_safe import GOLDEN, RELATIVE, golden_inputs
+from tests.methods.parts.test_calibration import GOLDEN, RELATIVE, golden_inputs
+from tests.methods.toy import bits, hyper_of, run, toy_training
 
 EAGER = {"inlier_threshold": 0.4, "confidence_threshold": 0.35}  # so that records are selected from the start
 
 
 def hyper(**changes: Any) -> CaliMatchHyper:
-    return CaliMatchHyper(**(demo_params().methods["calimatch"] | changes))
+    return hyper_of("calimatch", **changes)
 
 
 def chosen(protocol: str) -> CaliMatchSwitches:
@@ -150,17 +149,6 @@ def test_tables_are_those_of_the_weights_at_the_evaluation() -> None:
     assert set(training.history[-1]) >= {"temperature.class.main", "temperature.ova.main", "loss.cls_cal", "mask_rate"}
 
 
-def test_restart_from_a_checkpoint_changes_nothing() -> None:
-    whole = run(toy_training("calimatch", "paper", hyper=EAGER))
-    first = toy_training("calimatch", "paper", hyper=EAGER)
-    until(first, 7)
-    second = toy_training("calimatch", "paper", hyper=EAGER)
-    second.load(first.state())
-    run(second)
-    assert bits(second.method.state_dict()) == bits(whole.method.state_dict())
-    assert second.history == whole.history
-
-
 def test_prediction_is_tempered_and_scores_unseen_records() -> None:
     method = until(toy_training("calimatch", "paper"), 3)
     outputs = method.validate_now(3).outputs
@@ -171,15 +159,3 @@ def test_prediction_is_tempered_and_scores_unseen_records() -> None:
     q = torch.sigmoid((o[:, 3:] - o[:, :3]) / t_ova)
     torch.testing.assert_close(prediction.log_probs.exp(), p)
     torch.testing.assert_close(prediction.ood_score, 1 - (p * q).sum(dim=1))
-
-
-def test_size_at_paper_width() -> None:
-    assert parameter_count(toy_training("calimatch", "release", width=64).method) == 3_853_445
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("protocol", ["paper", "release"])
-def test_learns_the_phantom(protocol: str) -> None:
-    metrics, training = learn("calimatch", protocol)
-    print(protocol, metrics, training.history[-1])
-    assert metrics["balanced_accuracy"] >= 0.6

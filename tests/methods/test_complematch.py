@@ -11,7 +11,6 @@ from safeecgmatch.methods.complematch.losses import complementarity
 from safeecgmatch.methods.complematch.method import step
 from safeecgmatch.methods.parts.contrast import supcon_raw
 from safeecgmatch.methods.parts.propagation import PseudoLabels
-from tests.methods.harness import learn
 from tests.methods.toy import all_losses, one_batch, run_to, toy_training, weights
 
 
@@ -110,10 +109,3 @@ def test_dropped_share_of_bins() -> None:
 @pytest.mark.parametrize("option", [{"time_view": "magnitude_warp", "warp_std": 0.05}, {"simclr_temperature": 0.1}])
 def test_options_run(option: dict[str, Any]) -> None:
     assert len(all_losses(toy_training("complematch", "paper", switches=option), 20)) == 2
-
-
-@pytest.mark.slow
-def test_learns_on_the_phantom() -> None:
-    metrics, training = learn("complematch", "paper")
-    assert metrics["balanced_accuracy"] >= 0.6
-    assert training.history[-1]["mask_rate"] > 0

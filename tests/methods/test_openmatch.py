@@ -4,12 +4,11 @@ import pytest
 import torch
 
 from safeecgmatch.engine.loop import Training
-from safeecgmatch.engine.models import parameter_count
 from safeecgmatch.engine.sampling import fixed_order
-from safeecgmatch.methods.openmatch.method import OpenMatch, OpenMatchHyper, looks_inlying, step
-from tests.methods.harness import demo_params, learn
-from tests.methods.toy import bits, run, toy_training
-from tests.test_losses_safe import GOLDEN, RELATIVE, golden_inputs
+from safeecgmatch.methods.openmatch.method import OpenMatch
+from safeecgmatch.methods.openmatch.step import looks_inlying, step
+from tests.methods.parts.test_calibration import GOLDEN, RELATIVE, golden_inputs
+from tests.methods.toy import POOL, hyper_of, toy_training
 
 
 def opened(training: Training) -> OpenMatch:
@@ -19,7 +18,7 @@ def opened(training: Training) -> OpenMatch:
 
 def test_step_is_the_weighted_sum_of_golden_terms() -> None:
     g = golden_inputs()
-    hyper = OpenMatchHyper(**demo_params().methods["openmatch"])
+    hyper = hyper_of("openmatch")
     result = step(g["Z"], g["O1"], g["y"], g["O1"], g["O2"], hyper)
     wanted = {
         "supervised": GOLDEN["L_cls"],
@@ -49,7 +48,7 @@ def test_before_the_start_there_is_no_selection_and_no_pseudo_label_loss(protoco
         training.iterate()
     row = training.monitor.summary()
     assert row["loss.fix"] == 0.0 and row["mask_rate"] == 0.0
-    assert opened(training).selected.tolist() == list(range(40))
+    assert opened(training).selected.tolist() == list(range(POOL))
 
 
 def test_selection_keeps_the_old_set_where_nobody_passes() -> None:
@@ -62,7 +61,7 @@ def test_selection_keeps_the_old_set_where_nobody_passes() -> None:
     with torch.no_grad():
         method.ova.weight[3:] = 1.0  # features are not negative, so every pair leans to "inlier"
     method.select()
-    assert method.selected.tolist() == list(range(40)) and method.training
+    assert method.selected.tolist() == list(range(POOL)) and method.training
 
 
 def test_records_are_drawn_from_the_selection_alone_and_monitored_as_such() -> None:
@@ -70,7 +69,7 @@ def test_records_are_drawn_from_the_selection_alone_and_monitored_as_such() -> N
     method = opened(training)
     training.iterate()
     method.select = lambda: None  # type: ignore[method-assign]
-    unseen = [position for position in range(40) if position % 4 == 3]
+    unseen = [position for position in range(POOL) if position % 4 == 3]
     method.selected = torch.tensor(unseen)
     method.stream = method.new_stream()
     training.monitor.clear()
@@ -106,21 +105,6 @@ def test_forward_b_moves_the_batch_statistics_a_second_time() -> None:
     assert counts == [1, 2, 3, 4, 5, 6, 7, 8, 10, 12]
 
 
-@pytest.mark.parametrize("protocol", ["paper", "release"])
-def test_restart_from_a_checkpoint_changes_nothing(protocol: str) -> None:
-    whole = run(toy_training("openmatch", protocol))
-    first = toy_training("openmatch", protocol)
-    while first.n < 13:
-        first.iterate()
-        if first.n == 10:
-            first.evaluate()
-    second = toy_training("openmatch", protocol)
-    second.load(first.state())
-    run(second)
-    assert bits(second.method.state_dict()) == bits(whole.method.state_dict())
-    assert second.history == whole.history
-
-
 def test_unseen_score_is_the_outlier_probability_of_the_predicted_class() -> None:
     method = opened(toy_training("openmatch", "paper"))
     outputs = method.validate_now(0).outputs
@@ -128,15 +112,3 @@ def test_unseen_score_is_the_outlier_probability_of_the_predicted_class() -> Non
     rows, k = torch.arange(len(z)), z.argmax(dim=1)
     wanted = torch.sigmoid(o[rows, k] - o[rows, 3 + k])
     torch.testing.assert_close(method.predict(outputs)["main"].ood_score, wanted)
-
-
-def test_size_at_paper_width() -> None:
-    assert parameter_count(toy_training("openmatch", "release", width=64).method) == 3_853_443
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("protocol", ["paper", "release"])
-def test_learns_the_phantom(protocol: str) -> None:
-    metrics, training = learn("openmatch", protocol)
-    print(protocol, metrics, training.history)
-    assert metrics["balanced_accuracy"] >= 0.6

@@ -7,16 +7,16 @@ import torch
 
 from safeecgmatch.engine.contract import Prediction
 from safeecgmatch.engine.loop import Training
-from safeecgmatch.engine.models import parameter_count
 from safeecgmatch.engine.signals import SignalSet
 from safeecgmatch.engine.views import spectrum
 from safeecgmatch.methods.calimatch.method import CaliMatch
 from safeecgmatch.methods.parts.branch import Branch
 from safeecgmatch.methods.parts.temperature import fit_ova_temperature, fit_temperature
-from safeecgmatch.methods.safeecgmatch.method import SafeECGMatch, fuse, spectral_views
+from safeecgmatch.methods.safeecgmatch.method import SafeECGMatch, fuse
+from safeecgmatch.methods.safeecgmatch.views import spectral_views
 from safeecgmatch.metrics import auroc
 from tests.methods.harness import learn, make_training
-from tests.methods.toy import accepted_unseen_share, bits, run, toy_training
+from tests.methods.toy import LEADS, SAMPLES, accepted_unseen_share, bits, run, toy_training
 
 EAGER = {"inlier_threshold": 0.4, "confidence_threshold": 0.35}  # so that records are selected from the start
 LATE = ("cls_cal", "ood_cal", "fix")
@@ -34,7 +34,7 @@ def freq(method: SafeECGMatch) -> Branch:
 
 def test_time_branch_is_calimatch_bit_for_bit_whatever_lambda_sum() -> None:
     """The finding: with the published code and with the paper's equations the branches do not touch each other."""
-    release = {"hyper": EAGER, "overrides": {"stop_at_val_1": False}}
+    release = {"hyper": EAGER, "switches": {"stop_at_val_1": False}}
     alone = toy_training("calimatch", "release", **release)
     assert isinstance(alone.method, CaliMatch)
     start = {name: value.clone() for name, value in alone.method.branch.state_dict().items()}
@@ -48,7 +48,7 @@ def test_time_branch_is_calimatch_bit_for_bit_whatever_lambda_sum() -> None:
         method = safe(training)
         method.time.load_state_dict(start)
         run(training)
-        assert training.n == 20
+        assert training.n == 24
         assert bits(method.time.state_dict()) == ancestor, f"lambda_sum {lambda_sum} reached the time branch"
         assert [row["val_accuracy"] for row in training.history] == [row["val_accuracy"] for row in alone.history]
         if lambda_sum:
@@ -106,7 +106,7 @@ def test_spectral_views() -> None:
 
 def test_frequency_branch_sees_spectra_at_evaluation() -> None:
     method = safe(toy_training("safeecgmatch", "paper", lambda_sum=1.0)).eval()
-    x = torch.randn(3, 12, 100)
+    x = torch.randn(3, LEADS, SAMPLES)
     z, o = freq(method)(spectrum(x))
     outputs = method.outputs(x)
     assert torch.equal(outputs["class_logits.freq"], z) and torch.equal(outputs["ova_logits.freq"], o)
@@ -155,7 +155,7 @@ def test_frequency_tables_are_its_own_or_the_time_branch_s(protocol: str, shared
 @pytest.mark.parametrize("protocol", ["paper", "release"])
 @pytest.mark.parametrize(("variant", "plain"), [("no_freq_cal", ("freq",)), ("no_cal", ("time", "freq"))])
 def test_ablation_takes_calibration_away_and_nothing_else(protocol: str, variant: str, plain: tuple[str, ...]) -> None:
-    options = {"lambda_sum": 1.0, "hyper": EAGER, "overrides": {"stop_at_val_1": False}}
+    options = {"lambda_sum": 1.0, "hyper": EAGER, "switches": {"stop_at_val_1": False}}
     training = run(toy_training("safeecgmatch", protocol, variant=variant, **options))
     full = run(toy_training("safeecgmatch", protocol, **options))
     last, method = training.history[-1], safe(training)
@@ -190,37 +190,16 @@ def test_before_the_start_the_late_terms_are_exactly_zero(protocol: str) -> None
         assert all(row[name] > 0 for name in late)  # type: ignore[operator]
 
 
-def test_restart_from_a_checkpoint_changes_nothing() -> None:
-    options = {"lambda_sum": 1.0, "hyper": EAGER}
-    whole = run(toy_training("safeecgmatch", "paper", **options))
-    first = toy_training("safeecgmatch", "paper", **options)
-    while first.n < 7:
-        first.iterate()
-    second = toy_training("safeecgmatch", "paper", **options)
-    second.load(first.state())
-    run(second)
-    assert bits(second.method.state_dict()) == bits(whole.method.state_dict())
-
-
-def test_size_at_paper_width() -> None:
-    for protocol in ("paper", "release"):
-        training = toy_training("safeecgmatch", protocol, width=64, lambda_sum=1.0)
-        assert parameter_count(training.method) == 7_706_890
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["paper", "release"])
-def test_learns_the_phantom(protocol: str) -> None:
-    metrics, training = learn("safeecgmatch", protocol)
-    share = accepted_unseen_share(training)
-    print(protocol, metrics, "AUROC", metrics["auroc"], "unseen among accepted", share, training.history)
-    assert metrics["balanced_accuracy"] >= 0.6
-    assert share < float((training.pool.labels == 3).double().mean())  # fewer than in the pool
+def test_fewer_unseen_records_are_accepted_than_the_pool_holds(protocol: str) -> None:
+    _, training = learn("safeecgmatch", protocol)
+    assert accepted_unseen_share(training) < float((training.pool.labels == 3).double().mean())
 
 
 def starting(share: float) -> dict[str, dict[str, object]]:
     """`methods` options: pseudo-labels and calibration start at this share of the budget; 0.01 is the paper's."""
-    return {"safeecgmatch": {"switches": {"start": round(share * 50_000)}}}
+    return {"safeecgmatch": {"switches": {"paper": {"start": f"{share:.0%}"}}}}
 
 
 def scores_at_evaluations(training: Training, open_test: SignalSet, least_accuracy: float) -> list[float]:
@@ -253,12 +232,13 @@ def test_the_one_vs_all_score_of_a_branch_that_classifies_well_finds_unseen_clas
 
 
 @pytest.mark.slow
-def test_calibration_that_starts_before_anything_is_learnt_holds_confidences_at_chance() -> None:
-    """Targets are clipped to the bin of the confidence itself, so there is nothing that would raise it."""
+def test_calibration_from_the_start_holds_confidences_at_chance_only_with_tables_read_untempered() -> None:
+    """`mixed` clips a target into the bin of the untempered confidence, so that nothing would raise it."""
     confidence = {}
-    for share in (0.01, 0.4):
-        _, training = learn("safeecgmatch", seed=2, methods=starting(share), learning_rate=0.002)
+    for axis in ("mixed", "tempered"):
+        methods = {"safeecgmatch": {"switches": {"smoothing_axis": axis}}}
+        _, training = learn("safeecgmatch", seed=2, methods=methods, learning_rate=0.002)
         logits = training.method.outputs_on(training.validation)["class_logits.time"]
-        confidence[share] = float(logits.softmax(dim=1).amax(dim=1).mean())
+        confidence[axis] = float(logits.softmax(dim=1).amax(dim=1).mean())
     print(confidence)
-    assert confidence[0.01] < 0.42 and confidence[0.4] > confidence[0.01] + 0.1
+    assert confidence["mixed"] < 0.42 and confidence["tempered"] > confidence["mixed"] + 0.1

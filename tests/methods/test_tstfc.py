@@ -8,7 +8,6 @@ import torch
 from safeecgmatch.engine.contract import Evaluation
 from safeecgmatch.methods.parts.propagation import PseudoLabels, better_branch
 from safeecgmatch.methods.tstfc.method import step
-from tests.methods.harness import learn
 from tests.methods.toy import all_losses, one_batch, run_to, toy_training
 from tests.vectors import load_vector
 
@@ -110,11 +109,3 @@ def test_predictions_of_three_branches() -> None:
     predictions = toy_training("tstfc", "paper").method.predict(outputs)
     assert set(predictions) == {"time", "freq", "mean"}
     torch.testing.assert_close(predictions["mean"].log_probs, torch.tensor([[1.0, 0.5, 0.0]]).log_softmax(dim=1))
-
-
-@pytest.mark.slow
-def test_learns_on_the_phantom() -> None:
-    metrics, training = learn("tstfc", "paper")
-    assert metrics["balanced_accuracy"] >= 0.6
-    assert training.history[0]["mask_rate"] <= training.history[-1]["mask_rate"]
-    assert training.history[-1]["mask_rate"] > 0

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
-import yaml
 from torch import Tensor
 
 from safeecgmatch.config import validate
@@ -15,11 +16,12 @@ from safeecgmatch.engine.generators import Generators, derived_seed
 from safeecgmatch.engine.loop import Training
 from safeecgmatch.engine.signals import MethodData, SignalSet
 from safeecgmatch.methods.base import Context, method_class
+from safeecgmatch.profiles import compose_values
 from safeecgmatch.protocols import switches as protocol_switches
 from tests.conftest import ROOT
 
 LEADS, SAMPLES, CLASSES = 2, 64, 3
-BATCH = 8
+BATCH, POOL = 8, 70
 
 
 @dataclass(frozen=True)
@@ -43,8 +45,13 @@ def waves(records: int, classes: int, seed: int) -> SignalSet:
 
 
 def section(name: str) -> dict[str, Any]:
-    """The method's section of the paper's profile, whatever the demo takes."""
-    return yaml.safe_load((ROOT / "profiles" / "paper.yaml").read_text(encoding="utf-8"))["methods"][name]
+    """The method's hyper-parameters in the paper's profile, whatever the demo takes."""
+    return {key: value for key, value in paper_methods()[name].items() if key != "switches"}
+
+
+@functools.cache
+def paper_methods() -> dict[str, Any]:
+    return compose_values("paper", ROOT / "profiles")["methods"]
 
 
 def hyper_of(name: str, **changes: Any) -> Any:
@@ -52,7 +59,7 @@ def hyper_of(name: str, **changes: Any) -> Any:
 
 
 def switches_of(name: str, protocol: str, **changes: Any) -> Any:
-    values = protocol_switches(name, protocol, changes)
+    values = protocol_switches(name, protocol, {protocol: changes})
     return validate(method_class(values.pop("module", name)).Switches, values, name)
 
 
@@ -64,33 +71,44 @@ def toy_training(
     *,
     seed: int = 3,
     width: int = 2,
-    pool: int = 70,
+    pool: int = POOL,
+    leads: int = LEADS,
     ood_level: int = 60,
     variant: str = "full",
     lambda_sum: float | None = None,
     learning_rate: float = 0.01,
     hyper: dict[str, Any] | None = None,
     switches: dict[str, Any] | None = None,
+    warm_up: int | None = None,
+    batch: int = BATCH,
+    sets: Sequence[SignalSet] | None = None,
 ) -> Training:
-    """A cell on 24 labelled and `pool` unlabelled waves, 8 + 8 per iteration, before its first iteration."""
+    """A cell on 24 labelled and `pool` unlabelled waves, 8 + 8 per iteration, before its first iteration.
+
+    The waves have two leads; a network for more can be counted, not run. Other labelled, unlabelled and validation
+    records can be given as `sets`.
+    """
     kind = method_class(protocol_switches(name, protocol, {}).get("module", name))
     setting = Setting(
         num_classes=CLASSES,
-        leads=LEADS,
+        leads=leads,
         samples=SAMPLES,
         sampling_rate=100,
         width=width,
         iterations=iterations,
         evaluate_every=evaluate_every,
-        labelled_batch=BATCH if kind.uses_unlabelled else 2 * BATCH,
-        unlabelled_batch=BATCH if kind.uses_unlabelled else 0,
+        warm_up=max(1, round(500 / 50_000 * iterations)) if warm_up is None else warm_up,
+        labelled_batch=batch if kind.uses_unlabelled else 2 * batch,
+        unlabelled_batch=batch if kind.uses_unlabelled else 0,
         learning_rate=learning_rate,
         seed=seed,
         ood_level=ood_level,
         variant=variant,
         lambda_sum=lambda_sum,
     )
-    labelled, unlabelled, validation = waves(24, CLASSES, 1), waves(pool, CLASSES + 1, 2), waves(30, CLASSES, 3)
+    labelled, unlabelled, validation = sets or (
+        waves(24, CLASSES, 1), waves(pool, CLASSES + 1, 2), waves(30, CLASSES, 3)
+    )  # fmt: skip
     rng = Generators(seed)
     data = MethodData(labelled, unlabelled.without_labels(), validation)
     own = validate(kind.Hyper, section(name) | (hyper or {}), name)

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from safeecgmatch.cells import Cell
-from safeecgmatch.engine.cell import Inputs, build, resolve
+from safeecgmatch.engine.cell import Inputs, build
+from safeecgmatch.engine.fingerprint import resolve
 from safeecgmatch.launching.outputs import write_outputs
 from safeecgmatch.predicting.trained import Trained
 from safeecgmatch.predictions import read_predictions
 from tests.methods.harness import demo_params, phantom_store, split_data
 
-SHORT = {"iterations": 4, "evaluate_every": 2, "checkpoint_every": 4, "batch": 8}
+SHORT = {"iterations": 4, "evaluate_every": 2, "batch": 8}
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ def train_cell(data: Path, archive: Path, project: Path, name: str, protocol: st
     """A finished cell below `project`, from the store and the split in `data` that were made of `archive`."""
     cell = Cell("ptbxl", name, 60, 1, "full", 1.0 if name == "safeecgmatch" else None)
     inputs = Inputs.open(cell, data)
-    config = resolve(demo_params(protocol, **train), cell, inputs)
+    config = resolve(demo_params(protocol, **train), cell, data)
     training, sets = build(config, inputs)
     training.run(lambda _: None, lambda _: None)
     folder = project / "runs" / cell.path

@@ -8,40 +8,27 @@ from __future__ import annotations
 
 import fcntl
 import os
-import re
 import shutil
 import sys
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from safeecgmatch.data import http
-from safeecgmatch.data.inventory import (
-    SUMS,
-    Entry,
-    estimated_size,
-    measure,
-    needed_files,
-    on_disk,
-    read_sums,
-    require_layout,
-    require_space,
-    target_inside,
-    walk,
-)
-from safeecgmatch.data.manifest import write_manifest
+from safeecgmatch.data.datasets import find_dataset
+from safeecgmatch.data.descriptor import HEADER_BYTES, Files
+from safeecgmatch.data.inventory import SUMS, ListedFile, measure, on_disk, read_sums, require_space, target_inside
+from safeecgmatch.data.manifest import check_archive, read_manifest, write_manifest
 from safeecgmatch.data.unzip import DamagedZip, extract
 from safeecgmatch.errors import UserError
-from safeecgmatch.files import atomic_path, project_root, read_json, sha256_of, write_json
+from safeecgmatch.files import atomic_path, hash_of, project_root, read_json, sha256_of, write_json
 
-PHYSIONET = {
-    "ptbxl": "https://physionet.org/files/ptb-xl/1.0.3/",
-    "cinc21": "https://physionet.org/files/challenge-2021/1.0.3/",
-}
+if TYPE_CHECKING:
+    from safeecgmatch.config import Data
+
 STAMP = ".source.json"  # where the files of a folder of ours come from
 
 
@@ -56,9 +43,14 @@ class Request:
     phantom_records: int
     phantom_seed: int
 
+    @classmethod
+    def of(cls, dataset: str, data: Data) -> Request:
+        source = data.source(dataset)
+        return cls(dataset, source.source, source.path, data.sampling_rate, data.phantom.records, data.phantom.seed)
+
     @property
-    def wanted(self) -> re.Pattern[str]:
-        return needed_files(self.dataset, self.sampling_rate)
+    def files(self) -> Files:
+        return find_dataset(self.dataset).files(self.sampling_rate)
 
 
 def archive_root() -> Path:
@@ -71,28 +63,35 @@ def dataset_folder(dataset: str) -> Path:
     return archive_root() / dataset
 
 
-def base_url(dataset: str) -> str:
-    return os.environ.get(f"SAFEECGMATCH_{dataset.upper()}_URL") or PHYSIONET[dataset]
-
-
-def obtain(request: Request, manifest: Path) -> list[Entry]:
+def obtain(request: Request, manifest: Path) -> list[ListedFile]:
     """Fetch or find, verify, link, and write the manifest last: a failure leaves none."""
     manifest.unlink(missing_ok=True)
+    files = bring(request)
+    write_manifest(manifest, files)
+    return files
+
+
+def locate(request: Request, manifest: Path) -> list[ListedFile]:
+    """The manifest's files, with the link at the archive that holds them.
+
+    DVC restores a manifest from its cache without running `download`; the link then still shows the archive of another
+    source, or nothing, and is moved here.
+    """
+    files = read_manifest(manifest)
+    if note(note_of(request.dataset)) != hash_of(files) and bring(request) != files:
+        now = f"what data.{request.dataset} in params.yaml names now"
+        raise UserError(f"{manifest} does not list {now}: run `dvc repro -f download@{request.dataset}`.")
+    return check_archive(manifest, dataset_folder(request.dataset))
+
+
+def bring(request: Request) -> list[ListedFile]:
+    """Make `<root>/<dataset>` show the verified archive of the request's source."""
+    sources = {"phantom": from_phantom, "physionet": from_web, "path": from_path}
     require_place(request)
     with exclusive(request.dataset):
-        if request.source == "phantom":
-            folder, entries = from_phantom(request)
-        elif request.source == "physionet":
-            folder, entries = from_web(request)
-        elif request.source == "path":
-            folder, entries = from_path(request)
-        else:
-            raise UserError(
-                f"data.{request.dataset}.source is {request.source!r}: it must be phantom, physionet or path."
-            )
-        link(request.dataset, folder)
-    write_manifest(manifest, entries)
-    return entries
+        folder, files = sources[request.source](request)
+        link(request.dataset, folder, files)
+    return files
 
 
 @contextmanager
@@ -103,9 +102,8 @@ def exclusive(dataset: str) -> Iterator[None]:
         root.mkdir(parents=True, exist_ok=True)
         lock = (root / f".{dataset}.lock").open("w")
     except OSError as fault:
-        raise UserError(
-            f"{root} cannot be written ({fault.strerror}): set SAFEECGMATCH_DATA to a folder of yours."
-        ) from fault
+        advice = "set SAFEECGMATCH_DATA to a folder of yours"
+        raise UserError(f"{root} cannot be written ({fault.strerror}): {advice}.") from fault
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -127,47 +125,45 @@ def require_place(request: Request) -> None:
         )
 
 
-def link(dataset: str, folder: Path) -> None:
+def note_of(dataset: str) -> Path:
+    """Holds the hash of the list of files that the link was last made for."""
+    return archive_root() / f".{dataset}.shown.json"
+
+
+def link(dataset: str, folder: Path, files: list[ListedFile]) -> None:
     """Point `<root>/<dataset>` at the folder: relative when both move together, absolute for a mirror elsewhere."""
     place, real = dataset_folder(dataset), folder.resolve()
-    if place.exists() and not place.is_symlink():
-        return  # the user's own folder, already at its place
-    scratch = Path(tempfile.mkdtemp(prefix=f".{dataset}.", dir=place.parent))
-    try:
-        (scratch / dataset).symlink_to(real.name if real.parent == place.parent.resolve() else real)
-        (scratch / dataset).replace(place)
-    finally:
-        shutil.rmtree(scratch)
+    note_of(dataset).unlink(missing_ok=True)  # killed between the two, the link is made again
+    if place.is_symlink() or not place.exists():  # else the user's own folder, already at its place
+        with atomic_path(place) as partial:
+            partial.symlink_to(real.name if real.parent == place.parent.resolve() else real)
+    write_json(note_of(dataset), hash_of(files))
 
 
-def from_phantom(request: Request) -> tuple[Path, list[Entry]]:
-    from safeecgmatch.data import phantom  # only here: the generator is not needed for real data
+def from_phantom(request: Request) -> tuple[Path, list[ListedFile]]:
+    from safeecgmatch.data.phantom import archives  # only here: the generator is not needed for real data
 
     folder = archive_root() / f"{request.dataset}.phantom"
-    source = {
+    source: dict[str, Any] = {
         "records": request.phantom_records,
         "seed": request.phantom_seed,
         "sampling_rate": request.sampling_rate,
-        "generator": [sha256_of(file) for file in sorted(Path(phantom.__file__).parent.glob("*.py"))],
+        "generator": [sha256_of(file) for file in sorted(Path(archives.__file__).parent.glob("*.py"))],
     }
     if entries := intact(request, folder, source):
         return folder, entries
     for leftover in folder.parent.glob(f".{folder.name}.*"):
         shutil.rmtree(leftover)  # of a run that was killed
-    record = [estimated_size("training/record.mat"), estimated_size("training/record.hea")]
-    require_space(folder, request.phantom_records * on_disk(record), f"a phantom of {request.dataset}")
+    record = on_disk([request.files.signal_bytes, HEADER_BYTES])
+    require_space(folder, request.phantom_records * record, f"a phantom of {request.dataset}")
     with atomic_path(folder) as partial:
         partial.mkdir()
-        phantom.write_archive(
-            request.dataset, partial, request.phantom_records, request.phantom_seed, request.sampling_rate
-        )
+        archives.write_archive(request.dataset, partial, source["records"], source["seed"], source["sampling_rate"])
         write_json(partial / STAMP, {"source": source, "complete": True})
     return folder, verified(request, folder)
 
 
-def from_path(request: Request) -> tuple[Path, list[Entry]]:
-    if not request.path:
-        raise UserError(f"data.{request.dataset}.path is empty: name the folder or zip that holds {request.dataset}.")
+def from_path(request: Request) -> tuple[Path, list[ListedFile]]:
     path = local_path(request)
     if path.is_dir():
         return path, verified(request, path)
@@ -176,47 +172,47 @@ def from_path(request: Request) -> tuple[Path, list[Entry]]:
     facts = path.stat()
     source = {"zip": str(path), "size": facts.st_size, "changed": facts.st_mtime_ns}
     folder = unzip_folder(request, source)
-    extract(path, folder, request.wanted, f"unpack {request.dataset}")
+    extract(path, folder, request.files.pattern, f"unpack {request.dataset}")
     return folder, verified(request, folder)
 
 
-def from_web(request: Request) -> tuple[Path, list[Entry]]:
-    url = base_url(request.dataset)
+def from_web(request: Request) -> tuple[Path, list[ListedFile]]:
+    url = os.environ.get(f"SAFEECGMATCH_{request.dataset.upper()}_URL") or find_dataset(request.dataset).url
     if url.endswith(".zip"):
         return from_web_zip(request, url)
     url = url.rstrip("/") + "/"
     folder = archive_root() / f"{request.dataset}.physionet"
     http.part_of(folder / SUMS).unlink(missing_ok=True)  # nothing verifies this file, so it is never resumed
-    http.fetch_all([http.Job(url + SUMS, folder / SUMS, None, 10_000_000)], f"checksums {request.dataset}")
+    http.fetch_all([http.RemoteFile(url + SUMS, folder / SUMS, None, 10_000_000)], f"checksums {request.dataset}")
     sums = wanted_sums(request, folder / SUMS, url + SUMS)
-    require_layout(request.dataset, sums, request.sampling_rate, url + SUMS)
+    require_layout(request, sums, url + SUMS)
     present = measure(folder, [name for name in sums if (folder / name).exists()], f"verify {request.dataset}")
     missing = [name for name in sums if name not in present or present[name].sha256 != sums[name]]
     targets = target_inside(folder, missing)
-    require_space(folder, on_disk(map(estimated_size, missing)), request.dataset)
-    jobs = [http.Job(url + quote(name), targets[name], sums[name], estimated_size(name)) for name in missing]
-    if jobs:
-        http.fetch_all(jobs, f"download {request.dataset}")
-    return folder, [Entry(name, (folder / name).stat().st_size, sums[name]) for name in sorted(sums)]
+    require_space(folder, on_disk(map(request.files.estimate, missing)), request.dataset)
+    if missing:
+        size = request.files.estimate
+        remote = [http.RemoteFile(url + quote(name), targets[name], sums[name], size(name)) for name in missing]
+        http.fetch_all(remote, f"download {request.dataset}")
+    return folder, [ListedFile(name, (folder / name).stat().st_size, sums[name]) for name in sorted(sums)]
 
 
-def from_web_zip(request: Request, url: str) -> tuple[Path, list[Entry]]:
+def from_web_zip(request: Request, url: str) -> tuple[Path, list[ListedFile]]:
     """One zip: fetched, unpacked, deleted. Its own CRCs tell when a resumed download was pieced together wrongly."""
-    source = {"url": url, "files": request.wanted.pattern}
+    source = {"url": url, "files": request.files.pattern.pattern}
     folder = archive_root() / f"{request.dataset}.unzipped"
     if entries := intact(request, folder, source):
         return folder, entries
-    folder = unzip_folder(request, source)
-    archive = folder / "archive.zip"
+    archive = unzip_folder(request, source) / "archive.zip"
     for last in (False, True):
         if not archive.exists():
             part = http.part_of(archive)
             size = http.Client().size_of(url) or 0
             have = part.stat().st_size if part.exists() else 0
             require_space(folder, max(size - have, 0), f"{request.dataset} as one zip")
-            http.fetch_all([http.Job(url, archive, None, size)], f"download {request.dataset}")
+            http.fetch_all([http.RemoteFile(url, archive, None, size)], f"download {request.dataset}")
         try:
-            extract(archive, folder, request.wanted, f"unpack {request.dataset}")
+            extract(archive, folder, request.files.pattern, f"unpack {request.dataset}")
             break
         except DamagedZip as fault:
             archive.unlink()
@@ -231,19 +227,19 @@ def from_web_zip(request: Request, url: str) -> tuple[Path, list[Entry]]:
 def unzip_folder(request: Request, source: dict[str, Any]) -> Path:
     """The folder for this zip; what another zip left there goes, what this one left stays and is completed."""
     folder = archive_root() / f"{request.dataset}.unzipped"
-    if folder.exists() and (stamp_of(folder) or {}).get("source") != source:
+    if folder.exists() and (note(folder / STAMP) or {}).get("source") != source:
         shutil.rmtree(folder)
     write_json(folder / STAMP, {"source": source, "complete": False})
     return folder
 
 
-def stamp_of(folder: Path) -> dict[str, Any] | None:
-    return read_json(folder / STAMP) if (folder / STAMP).is_file() else None
+def note(file: Path) -> Any:
+    return read_json(file) if file.is_file() else None
 
 
-def intact(request: Request, folder: Path, source: dict[str, Any]) -> list[Entry] | None:
+def intact(request: Request, folder: Path, source: dict[str, Any]) -> list[ListedFile] | None:
     """The entries of a folder that an earlier run completed from the same source; None when it must be made anew."""
-    if stamp_of(folder) != {"source": source, "complete": True}:
+    if note(folder / STAMP) != {"source": source, "complete": True}:
         return None
     try:
         return verified(request, folder)
@@ -253,15 +249,21 @@ def intact(request: Request, folder: Path, source: dict[str, Any]) -> list[Entry
 
 
 def wanted_sums(request: Request, listing: Path, place: str) -> dict[str, str]:
-    return {name: digest for name, digest in read_sums(listing, place).items() if request.wanted.fullmatch(name)}
+    wanted = request.files.pattern
+    return {name: digest for name, digest in read_sums(listing, place).items() if wanted.fullmatch(name)}
 
 
-def verified(request: Request, folder: Path) -> list[Entry]:
+def require_layout(request: Request, names: Iterable[str], place: str) -> None:
+    if lacking := request.files.lacking(names):
+        raise UserError(f"{place} has no {lacking}: it must have the layout in which {request.dataset} is published.")
+
+
+def verified(request: Request, folder: Path) -> list[ListedFile]:
     """Measure the needed files of a local folder and compare them with its SHA256SUMS.txt, where it has one."""
     listing = folder / SUMS
     sums = wanted_sums(request, listing, str(listing)) if listing.is_file() else {}
-    names = sorted(sums) if listing.is_file() else walk(folder, request.wanted)
-    require_layout(request.dataset, names, request.sampling_rate, str(listing if sums else folder))
+    names = sorted(sums) if listing.is_file() else request.files.present_in(folder)
+    require_layout(request, names, str(listing if sums else folder))
     found = measure(folder, names, f"verify {request.dataset}")
     bad = [name for name in sums if name not in found or found[name].sha256 != sums[name]]
     if bad:

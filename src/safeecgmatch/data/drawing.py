@@ -13,9 +13,9 @@ import numpy as np
 from numpy.random import RandomState
 from numpy.typing import NDArray
 
+from safeecgmatch.engine.splits import Rows
 from safeecgmatch.errors import UserError
 
-Rows = NDArray[np.int64]
 Labels = NDArray[np.str_]
 
 # CinC 2021 at 60 % in the published code; the sizes of smaller corpora are these in proportion to their pools.

@@ -7,7 +7,6 @@ right.
 from __future__ import annotations
 
 import errno
-import http.client
 import random
 import re
 import ssl
@@ -15,9 +14,12 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import NamedTuple
+
+import urllib3
+from requests import Response
+from urllib3.exceptions import HTTPError, InvalidHeader
 
 from safeecgmatch.data.connection import Client
 from safeecgmatch.errors import UserError
@@ -29,9 +31,10 @@ TRIES = 6  # in a row without a new byte
 FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0
 CHUNK = 1 << 16
 TEMPORARY = {408, 425, 429, 500, 502, 503, 504}
+UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS)
 
 
-class Job(NamedTuple):
+class RemoteFile(NamedTuple):
     url: str
     target: Path
     sha256: str | None
@@ -69,15 +72,11 @@ class Meter:
             self._bar.total += difference
 
 
-def retry_after(header: str | None) -> float | None:
+def retry_after(header: str) -> float | None:
     """`Retry-After` in seconds: a number, or a date."""
-    if header is None:
-        return None
-    if header.strip().isdigit():
-        return float(header)
     try:
-        return max(0.0, parsedate_to_datetime(header).timestamp() - time.time())
-    except ValueError:
+        return urllib3.Retry().parse_retry_after(header)
+    except InvalidHeader:
         return None
 
 
@@ -88,11 +87,11 @@ def part_of(target: Path) -> Path:
 class Download:
     """One file on its way into its `.part`."""
 
-    def __init__(self, client: Client, job: Job, meter: Meter, stop: threading.Event) -> None:
-        self.client, self.job, self.meter, self.stop = client, job, meter, stop
-        self.part = part_of(job.target)
+    def __init__(self, client: Client, file: RemoteFile, meter: Meter, stop: threading.Event) -> None:
+        self.client, self.file, self.meter, self.stop = client, file, meter, stop
+        self.part = part_of(file.target)
         self.validator: str | None = None
-        self.reserved = job.estimate
+        self.reserved = file.estimate
         self.counted = 0
 
     def have(self) -> int:
@@ -109,28 +108,23 @@ class Download:
     def run(self) -> None:
         """Try until the file is whole; give up after TRIES tries in a row that brought nothing new."""
         failures, longest = 0, self.have()
-        jitter = random.Random(self.job.url)
+        jitter = random.Random(self.file.url)
         while True:
             try:
                 return self._transfer()
-            except (Retry, OSError, http.client.HTTPException) as fault:
-                self.client.drop()
-                if isinstance(fault, ssl.SSLCertVerificationError):
-                    raise UserError(f"{self.job.url}: the server's certificate is not valid ({fault}).") from fault
-                if isinstance(fault, OSError) and fault.errno in (
-                    errno.ENOSPC,
-                    errno.EDQUOT,
-                    errno.EACCES,
-                    errno.EROFS,
-                ):
-                    raise UserError(f"{self.part} cannot be written: {fault.strerror}.") from fault
+            except (Retry, OSError, HTTPError) as fault:
+                root = root_of(fault)
+                if isinstance(root, ssl.SSLCertVerificationError):
+                    raise UserError(f"{self.file.url}: the server's certificate is not valid ({root}).") from fault
+                if isinstance(root, OSError) and root.errno in UNWRITABLE:
+                    raise UserError(f"{self.part} cannot be written: {root.strerror}.") from fault
                 failures = 1 if self.have() > longest else failures + 1
                 longest = max(longest, self.have())
                 if failures >= TRIES:
+                    reason = "no answer in time" if isinstance(root, TimeoutError) else str(root) or repr(root)
                     raise UserError(
-                        f"{self.job.url} could not be fetched, {TRIES} tries in a row failed "
-                        f"(last: {reason_of(fault)}): check the connection and run the same command again, "
-                        "it continues where it stopped."
+                        f"{self.file.url} could not be fetched, {TRIES} tries in a row failed (last: {reason}): "
+                        "check the connection and run the same command again, it continues where it stopped."
                     ) from fault
                 pause = FIRST_WAIT * 2 ** (failures - 1) * (0.5 + jitter.random() / 2)
                 if isinstance(fault, Retry) and fault.after is not None:
@@ -144,89 +138,88 @@ class Download:
         headers = {"Range": f"bytes={have}-"} if have else {}
         if have and self.validator:
             headers["If-Range"] = self.validator
-        response = self.client.request("GET", self.job.url, headers)
-        total = self._accept(response, have)
-        if total == have and response.status == 416:
-            return
-        if total is not None:
-            self.meter.resize(total - self.reserved)
-            self.reserved = total
-        with self.part.open("ab") as stream:
-            # read1 hands over what has arrived, so that a stalled or cut connection loses nothing.
-            while block := response.read1(CHUNK):
-                stream.write(block)
-                self.count(self.counted + len(block), len(block))
-                if self.stop.is_set():
-                    raise Stopped
-        response.read()  # nothing is left, but only this tells http.client that the connection is free again
+        with self.client.open(self.file.url, headers) as response:
+            total = self._accept(response, have)
+            if response.status_code == 416:
+                return
+            if total is not None:
+                self.meter.resize(total - self.reserved)
+                self.reserved = total
+            response.raw.enforce_content_length = False  # a cut is told below, with what is here
+            with self.part.open("ab") as stream:
+                # read1 hands over what has arrived, so that a stalled or cut connection loses nothing.
+                while block := response.raw.read1(CHUNK):
+                    stream.write(block)
+                    self.count(self.counted + len(block), len(block))
+                    if self.stop.is_set():
+                        raise Stopped
+            response.raw.drain_conn()  # nothing is left, but only this frees the connection for the next file
         if total is not None and self.have() != total:
             raise Retry(f"the connection was cut after {self.have()} of {total} bytes")
 
-    def _accept(self, response: http.client.HTTPResponse, have: int) -> int | None:
+    def _accept(self, response: Response, have: int) -> int | None:
         """Check the status line and headers; return the size of the whole file where the server tells it."""
-        length = response.getheader("Content-Length", "")
-        place = re.fullmatch(r"bytes (?:(\d+)-\d+|\*)/(\d+)", response.getheader("Content-Range", ""))
-        if response.status == 200:
+        status, headers = response.status_code, response.headers
+        place = re.fullmatch(r"bytes (?:(\d+)-\d+|\*)/(\d+)", headers.get("Content-Range", ""))
+        if status == 200:
             # The server does not know Range, or the file has changed: its answer starts at the first byte.
             self.restart()
             self.part.parent.mkdir(parents=True, exist_ok=True)
-            etag = response.getheader("ETag", "")
-            self.validator = etag if etag.startswith('"') else response.getheader("Last-Modified")
+            etag, length = headers.get("ETag", ""), headers.get("Content-Length", "")
+            self.validator = etag if etag.startswith('"') else headers.get("Last-Modified")
             return int(length) if length.isdigit() else None
-        if response.status == 206 and place and place[1] and int(place[1]) == have:
+        if status == 206 and place and place[1] and int(place[1]) == have:
             return int(place[2])
-        self.client.drop()
-        if response.status == 416 and place and int(place[2]) == have:
+        if status == 416 and place and int(place[2]) == have:
             return have
-        if response.status in (206, 416):
+        if status in (206, 416):
             self.restart()
             raise Retry("the server's answer does not fit the part that is already here")
-        status = f"{response.status} {response.reason}"
-        if response.status in TEMPORARY:
-            raise Retry(f"the server answered {status}", retry_after(response.getheader("Retry-After")))
-        raise UserError(f"{self.job.url} cannot be fetched, the server answered {status}: check the address.")
+        answer = f"the server answered {status} {response.reason}"
+        if status in TEMPORARY:
+            raise Retry(answer, retry_after(headers.get("Retry-After", "")))
+        raise UserError(f"{self.file.url} cannot be fetched, {answer}: check the address.")
 
 
-def reason_of(fault: BaseException) -> str:
-    if isinstance(fault, TimeoutError):
-        return "no answer in time"
-    return str(fault) or type(fault).__name__
+def root_of(fault: BaseException) -> BaseException:
+    """What the libraries have wrapped, often three times."""
+    while inner := fault.__cause__ or fault.__context__:
+        fault = inner
+    return fault
 
 
-def fetch(client: Client, job: Job, meter: Meter, stop: threading.Event) -> None:
+def fetch(client: Client, file: RemoteFile, meter: Meter, stop: threading.Event) -> None:
     """Bring one file to its place; wrong bytes are fetched once more, then the file is named."""
     for _ in range(2):
-        download = Download(client, job, meter, stop)
+        download = Download(client, file, meter, stop)
         download.run()
-        if job.sha256 is None or sha256_of(download.part) == job.sha256:
-            download.part.replace(job.target)
+        if file.sha256 is None or sha256_of(download.part) == file.sha256:
+            download.part.replace(file.target)
             return
         download.restart()
-        meter.resize(job.estimate - download.reserved)
+        meter.resize(file.estimate - download.reserved)
     raise UserError(
-        f"{job.url} was fetched twice and its checksum was not the one in SHA256SUMS.txt either time: "
+        f"{file.url} was fetched twice and its checksum was not the one in SHA256SUMS.txt either time: "
         "the file is damaged on the server, try again later or use another mirror."
     )
 
 
-def fetch_all(jobs: Sequence[Job], label: str, connections: int = CONNECTIONS) -> None:
-    """Fetch every job over several connections; the first failure stops the others, whose `.part` files stay."""
-    client, stop, queue, lock = Client(), threading.Event(), iter(jobs), threading.Lock()
+def fetch_all(files: Sequence[RemoteFile], label: str, connections: int = CONNECTIONS) -> None:
+    """Fetch every file over several connections; the first failure stops the others, whose `.part` files stay."""
+    stop, queue, lock = threading.Event(), iter(files), threading.Lock()
 
     def work() -> None:
-        try:
+        with Client() as client:
             while not stop.is_set():
                 with lock:
-                    job = next(queue, None)
-                if job is None:
+                    file = next(queue, None)
+                if file is None:
                     return
-                fetch(client, job, meter, stop)
-        finally:
-            client.drop()
+                fetch(client, file, meter, stop)
 
-    with Progress(sum(job.estimate for job in jobs), label, "bytes") as bar, ThreadPoolExecutor(connections) as pool:
+    with Progress(sum(file.estimate for file in files), label, "bytes") as bar, ThreadPoolExecutor(connections) as pool:
         meter = Meter(bar)
-        futures = [pool.submit(work) for _ in range(min(connections, len(jobs)))]
+        futures = [pool.submit(work) for _ in range(min(connections, len(files)))]
         try:
             wait(futures, return_when=FIRST_EXCEPTION)
         finally:

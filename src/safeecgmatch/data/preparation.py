@@ -35,10 +35,12 @@ class Rejected(Exception):
 
 @dataclass(frozen=True)
 class Fit:
-    """How a recording fitted into its row."""
+    """How a recording fitted into its row; `reason` is empty for a row that was written."""
 
-    length: int  # samples before zero-padding
-    clipped: int  # samples beyond the range of int16
+    length: int = 0  # samples before zero-padding
+    clipped: int = 0  # samples beyond the range of int16
+    reason: str = ""
+    detail: str = ""
 
 
 @lru_cache(maxsize=16)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from safeecgmatch.engine.store import Entry
 
 MULTI_LABEL = "multi-label"
 NO_LABEL = "no label"
@@ -30,6 +33,9 @@ class Candidate:
     patient: str = ""
     fold: str = ""
 
+    def entry(self, length: int) -> Entry:
+        return Entry(self.record, self.patient, self.label, self.source, self.fold, length)
+
 
 @dataclass(frozen=True)
 class Drop:
@@ -39,12 +45,17 @@ class Drop:
 
 
 @dataclass(frozen=True)
-class Selection:
+class Verdicts:
     """`candidates` in the order of the rows to come."""
 
     candidates: list[Candidate]
     dropped: list[Drop]
     warnings: list[str]
+
+    @classmethod
+    def of(cls, judged: Sequence[Candidate | Drop]) -> Verdicts:
+        candidates = [verdict for verdict in judged if isinstance(verdict, Candidate)]
+        return cls(candidates, [verdict for verdict in judged if isinstance(verdict, Drop)], [])
 
 
 def is_safe(path: str) -> bool:

@@ -10,30 +10,12 @@ from typing import Any
 import numpy as np
 
 from safeecgmatch.data import drawing
-from safeecgmatch.data.classes import RELEASE_CINC60_SEEN, RELEASE_CINC60_UNSEEN, SEEN, UNSEEN
+from safeecgmatch.data.datasets import find_dataset
 from safeecgmatch.data.drawing import Parts, Rows, Task
 from safeecgmatch.engine.splits import PARTS, SPLIT, SUMMARY, Split
 from safeecgmatch.engine.store import SignalStore
 from safeecgmatch.errors import UserError
 from safeecgmatch.files import atomic_path, write_json
-
-CINC60 = ("same_classes", "swapped_fixed")
-RELEASE_FIXED_LEVEL = 60  # the one OOD level at which the published code has its fixed split
-
-
-def classes_and_rule(dataset: str, ood: int, cinc60: str) -> tuple[tuple[str, ...], tuple[str, ...], str]:
-    """Seen classes, unseen classes, and how the pool is drawn.
-
-    `cinc60: same_classes` is the paper's reading: one rule for both datasets and all levels. `swapped_fixed` is the
-    published code's: on CinC 2021 another rule at every level, and at 60 % other classes as well.
-    """
-    if cinc60 not in CINC60:
-        raise UserError(f"The switch cinc60 is {cinc60!r}: it must be one of {', '.join(CINC60)}.")
-    if dataset == "cinc21" and cinc60 == "swapped_fixed":
-        if ood == RELEASE_FIXED_LEVEL:
-            return RELEASE_CINC60_SEEN, RELEASE_CINC60_UNSEEN, "fixed_split"
-        return SEEN[dataset], UNSEEN[dataset], "all_unseen"
-    return SEEN[dataset], UNSEEN[dataset], "fixed_volume"
 
 
 def _parts(store: SignalStore, strategy: str, seed: int) -> Parts:
@@ -66,36 +48,36 @@ def straddling(parts: Parts, patients: Sequence[str]) -> int:
 
 def make_split(
     store: SignalStore, *, ood: int, seed: int, split_seed: int, strategy: str, labels_per_class: int, pool_size: int,
-    cinc60: str,
+    switches: Mapping[str, Any],
 ) -> Split:  # fmt: skip
     """The rows of one cell's labelled set, pool, validation, test and open test set, with a summary."""
-    seen, unseen, rule = classes_and_rule(store.dataset, ood, cinc60)
-    task = Task(seen, unseen, labels_per_class, pool_size, ood)
-    absent = [name for name in (*seen, *unseen) if name not in store.labels]
+    classes = find_dataset(store.dataset).open_set(ood, switches)
+    task = Task(classes.seen, classes.unseen, labels_per_class, pool_size, ood)
+    absent = [name for name in (*task.seen, *task.unseen) if name not in store.labels]
     if absent:
         raise UserError(f"{store.folder} has no record of class {absent[0]}: use a larger archive.")
-    if rule == "fixed_split":
+    if classes.rule == "fixed_split":
         if strategy != "random":
             raise UserError(
-                f"split.strategy {strategy} does not go with the release's fixed split of CinC 2021 at "
-                f"{RELEASE_FIXED_LEVEL} %: use random, or the switch cinc60: same_classes."
+                f"split.strategy {strategy} does not go with the release's fixed split of {store.dataset} at {ood} %: "
+                "use random, or the reading of protocol paper."
             )
         parts, draw = drawing.fixed_split(store.labels, task, split_seed, seed)
     else:
         parts = _parts(store, strategy, split_seed)
-        draw_pool = drawing.all_unseen if rule == "all_unseen" else drawing.fixed_volume
+        draw_pool = drawing.all_unseen if classes.rule == "all_unseen" else drawing.fixed_volume
         draw = draw_pool(parts.train, store.labels, task, seed)
     rows = {
         "labelled": draw.labelled,
         "pool": draw.pool,
-        "validation": parts.validation[np.isin(store.labels[parts.validation], seen)],
-        "test": parts.test[np.isin(store.labels[parts.test], seen)],
+        "validation": parts.validation[np.isin(store.labels[parts.validation], task.seen)],
+        "test": parts.test[np.isin(store.labels[parts.test], task.seen)],
         "open_test": parts.test,
     }
     arrays = {name: part.astype(np.int64) for name, part in rows.items()}
     arrays |= {f"{name}_label": _labels_of(part, store, task) for name, part in rows.items()}
-    settings = {"ood": ood, "seed": seed, "split_seed": split_seed, "strategy": strategy, "rule": rule}
-    return Split(seen=seen, unseen=unseen, summary=settings | summarise(store, task, parts, rows), **arrays)
+    settings = {"ood": ood, "seed": seed, "split_seed": split_seed, "strategy": strategy, "rule": classes.rule}
+    return Split(task.seen, task.unseen, summary=settings | summarise(store, task, parts, rows), **arrays)
 
 
 def summarise(store: SignalStore, task: Task, parts: Parts, rows: Mapping[str, Rows]) -> dict[str, Any]:

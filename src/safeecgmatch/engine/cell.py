@@ -1,4 +1,4 @@
-"""One cell from params to a training that is ready to run: open its inputs, resolve its config, build it."""
+"""One cell from its resolved config to a training that is ready to run, and to its predictions."""
 
 from __future__ import annotations
 
@@ -12,19 +12,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from safeecgmatch.cells import Cell
-from safeecgmatch.config import Params, validate
+from safeecgmatch.config import validate
 from safeecgmatch.engine import device as devices
-from safeecgmatch.engine.contract import Setting
+from safeecgmatch.engine.contract import Setting, share_of
 from safeecgmatch.engine.generators import Generators, derived_seed
 from safeecgmatch.engine.loop import Training
 from safeecgmatch.engine.signals import MethodData, SignalSet, SignalSource
 from safeecgmatch.engine.splits import Split, load_split
 from safeecgmatch.engine.store import SignalStore
-from safeecgmatch.errors import UserError
-from safeecgmatch.files import hash_of, sha256_of
 from safeecgmatch.methods.base import Context, Method, method_class
 from safeecgmatch.predictions import PredictedSet, pack
-from safeecgmatch.protocols import switches
 
 EVALUATED = ("validation", "test", "open_test")
 
@@ -35,48 +32,16 @@ class Inputs:
 
     store: SignalStore
     split: Split
-    data_hash: str
 
     @classmethod
     def open(cls, cell: Cell, data: Path) -> Inputs:
-        filtered, split = data / "filtered" / cell.dataset, data / "splits" / cell.dataset / f"{cell.ood}/{cell.seed}"
-        loaded = load_split(split)
-        store = SignalStore.open(filtered)
-        digests = [sha256_of(filtered / "store.json"), sha256_of(filtered / "records.csv")]
-        return cls(store, loaded, hash_of([*digests, sha256_of(split / "split.npz")]))
-
-
-def resolve(params: Params, cell: Cell, inputs: Inputs) -> dict[str, Any]:
-    """Everything that decides this cell's result, as plain values, with the hash of all of it."""
-    section = params.methods[cell.method]
-    where = f"params.yaml, methods.{cell.method}"
-    if not isinstance(section.get("switches"), dict):
-        raise UserError(f"{where}: key 'switches' is missing or not a mapping; write `switches: {{}}`.")
-    values = switches(cell.method, params.protocol, section["switches"])
-    module = values.pop("module", cell.method)
-    method = method_class(module)
-    config = {
-        "cell": cell.describe(),
-        "protocol": params.protocol,
-        "module": module,
-        "model": params.model.model_dump(),
-        "train": params.train.model_dump(),
-        "hyper": validate(method.Hyper, section, where).model_dump(exclude={"switches"}),
-        "switches": validate(method.Switches, values, f"protocol {params.protocol} of {cell.method}").model_dump(),
-        "data": {
-            "hash": inputs.data_hash,
-            "sampling_rate": inputs.store.sampling_rate,
-            "preprocessing": inputs.store.preprocessing,
-            "seen": list(inputs.split.seen),
-            "unseen": list(inputs.split.unseen),
-        },
-    }
-    return {**config, "config_hash": hash_of(config)}
+        split = load_split(data / "splits" / cell.dataset / f"{cell.ood}/{cell.seed}")
+        return cls(SignalStore.open(data / "filtered" / cell.dataset), split)
 
 
 def make_setting(config: dict[str, Any], inputs: Inputs, uses_unlabelled: bool) -> Setting:
     cell, train = config["cell"], config["train"]
-    half = train["batch"] // 2
+    half, warm_up = train["batch"] // 2, train["warm_up"]
     return Setting(
         num_classes=inputs.split.num_classes,
         leads=inputs.store.signals.shape[1],
@@ -85,6 +50,7 @@ def make_setting(config: dict[str, Any], inputs: Inputs, uses_unlabelled: bool) 
         width=config["model"]["width"],
         iterations=train["iterations"],
         evaluate_every=train["evaluate_every"],
+        warm_up=share_of(warm_up, train["iterations"]) if isinstance(warm_up, str) else warm_up,
         labelled_batch=half if uses_unlabelled else train["batch"],
         unlabelled_batch=half if uses_unlabelled else 0,
         learning_rate=float(train["learning_rate"]),
@@ -112,9 +78,11 @@ def build(config: dict[str, Any], inputs: Inputs) -> tuple[Training, dict[str, S
     setting = make_setting(config, inputs, kind.uses_unlabelled)
     rng = Generators(setting.seed, device)
     data = MethodData(sets["labelled"], sets["pool"].without_labels(), sets["validation"])
-    hyper = kind.Hyper(**config["hyper"], switches={})
+    name, protocol = config["cell"]["method"], config["protocol"]
+    hyper = validate(kind.Hyper, config["hyper"], f"params.yaml, methods.{name}")
+    switches = validate(kind.Switches, config["switches"], f"protocol {protocol} of {name}")
     torch.manual_seed(derived_seed(setting.seed, "weights"))
-    method = kind(Context(setting, hyper, kind.Switches(**config["switches"]), data, rng)).to(device)
+    method = kind(Context(setting, hyper, switches, data, rng)).to(device)
     training = Training(method, sets["labelled"], sets["pool"], sets["validation"], rng, train["amp"])
     return training, {name: sets[name] for name in EVALUATED}
 

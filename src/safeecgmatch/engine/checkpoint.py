@@ -18,15 +18,15 @@ DAMAGE = (OSError, RuntimeError, EOFError, KeyError, TypeError, pickle.Unpicklin
 
 
 class Checkpoint:
-    """Lives in the scratch folder of its cell and belongs to one resolved config."""
+    """Lives in the scratch folder of its cell and belongs to one fingerprint."""
 
-    def __init__(self, folder: Path, config_hash: str) -> None:
-        self.folder, self.config_hash = folder, config_hash
+    def __init__(self, folder: Path, fingerprint: str) -> None:
+        self.folder, self.fingerprint = folder, fingerprint
         self.path = folder / FILE
 
     def save(self, state: dict[str, Any]) -> None:
         with atomic_path(self.path) as partial:
-            torch.save({**state, "config_hash": self.config_hash}, partial)
+            torch.save({**state, "fingerprint": self.fingerprint}, partial)
 
     def load(self) -> tuple[dict[str, Any] | None, str]:
         """(state, "") to go on from, or (None, reason) where there is nothing usable; what is unusable is set aside."""
@@ -34,19 +34,13 @@ class Checkpoint:
             return None, ""
         try:
             state = torch.load(self.path, map_location="cpu", weights_only=True)
-            found = state["config_hash"]
-        except (
-            OSError,
-            RuntimeError,
-            EOFError,
-            KeyError,
-            TypeError,
-            pickle.UnpicklingError,
-            zipfile.BadZipFile,
-        ) as error:
+            found = state["fingerprint"]
+        except DAMAGE as error:
             return None, self._set_aside(f"is damaged ({' '.join(str(error).split())[:120]})")
-        if found != self.config_hash:
-            return None, self._set_aside(f"belongs to another config ({found}, this cell has {self.config_hash})")
+        if found != self.fingerprint:
+            return None, self._set_aside(
+                f"belongs to another config or code ({found}, this cell has {self.fingerprint})"
+            )
         return state, ""
 
     def _set_aside(self, reason: str) -> str:

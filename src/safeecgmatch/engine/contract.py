@@ -6,8 +6,17 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from safeecgmatch.config import WARM_UP
+
 FULL_BUDGET = 50_000  # the budget for which all schedule numbers are stated
+TEMPERATURE_BOUNDS = (0.2, 5.0)
 FULL_EPOCHS = 50  # one "epoch" of the published code is 1/50 of the budget
+
+
+def share_of(share: str, iterations: int) -> int:
+    """ "40%" of a budget in iterations; at least 1 unless it is 0 %."""
+    percent = float(share.removesuffix("%"))
+    return max(1, round(percent / 100 * iterations)) if percent else 0
 
 
 @dataclass(frozen=True)
@@ -21,6 +30,7 @@ class Setting:
     width: int
     iterations: int
     evaluate_every: int
+    warm_up: int  # iterations before the unlabelled losses of the paper's protocol begin
     labelled_batch: int
     unlabelled_batch: int
     learning_rate: float
@@ -29,11 +39,21 @@ class Setting:
     variant: str = "full"
     lambda_sum: float | None = None
 
+    def moment(self, moment: int | str) -> int:
+        """In iterations of this budget: a number stated for 50,000, a share such as "25%", or "warm_up"."""
+        if moment == WARM_UP:
+            return self.warm_up
+        return share_of(moment, self.iterations) if isinstance(moment, str) else self.scaled(moment)
+
     def scaled(self, iterations: int) -> int:
         """A schedule number stated for 50,000 iterations, for this budget; at least 1 unless it is 0."""
         if iterations == 0:
             return 0
         return max(1, round(iterations * self.iterations / FULL_BUDGET))
+
+    def decay(self, decay: float) -> float:
+        """Of an average, stated for 50,000 iterations: decay^(50,000 / budget) forgets as much over the whole run."""
+        return decay ** (FULL_BUDGET / self.iterations)
 
     @property
     def epoch(self) -> int:

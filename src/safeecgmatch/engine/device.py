@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 from contextlib import AbstractContextManager, nullcontext
 
@@ -24,8 +23,7 @@ def prepare(name: str, threads: int) -> torch.device:
         torch.backends.cudnn.benchmark = False
         torch.backends.cudnn.allow_tf32 = False
         torch.backends.cuda.matmul.allow_tf32 = False
-    # As use_deterministic_algorithms(True), but without importing the compiler, which takes a second.
-    torch.set_deterministic_debug_mode("error")
+    torch.use_deterministic_algorithms(True)
     # A debugging aid that costs time in every operation.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     return device
@@ -44,25 +42,6 @@ def fits(device: torch.device, size: int) -> bool:
     return size <= RESIDENT_SHARE * free
 
 
-class LeanAdam(torch.optim.Adam):
-    """torch's Adam, whose step and bookkeeping do not import torch's compiler.
-
-    torch wraps these functions for `torch.compile`, which nothing here uses, and the wrappers import it at their first
-    call: over a second for each of some hundred cells. Where torch has changed its wrappers, nothing is skipped.
-    """
-
-    step = torch.no_grad()(inspect.unwrap(torch.optim.Adam.step))
-
-
-for _wrapper in (
-    torch.optim.Optimizer.add_param_group,
-    torch.optim.Optimizer.zero_grad,
-    torch.optim.Optimizer.state_dict,
-    torch.optim.Optimizer.load_state_dict,
-):
-    setattr(inspect.unwrap(_wrapper), "__dynamo_disable", inspect.unwrap(_wrapper))
-
-
 def adam(parameters: list[torch.nn.Parameter], learning_rate: float) -> torch.optim.Adam:
     """Adam with the paper's settings, in the fused form: one kernel for a whole step on CPU and GPU."""
-    return LeanAdam(parameters, lr=learning_rate, betas=(0.9, 0.999), eps=1e-8, fused=True)
+    return torch.optim.Adam(parameters, lr=learning_rate, betas=(0.9, 0.999), eps=1e-8, fused=True)

@@ -12,17 +12,16 @@ from torch import Tensor
 from safeecgmatch.engine import device as devices
 from safeecgmatch.engine.contract import Batch, Evaluation
 from safeecgmatch.engine.generators import Generators
-from safeecgmatch.engine.monitor import Monitor
+from safeecgmatch.engine.monitor import Monitor, accepted_nothing, temperatures_at_bound
 from safeecgmatch.engine.sampling import Stream, make_stream
 from safeecgmatch.engine.signals import SignalSet
-from safeecgmatch.errors import UserError
 from safeecgmatch.methods.base import Method
 
 Row = dict[str, Any]
 
 
-class Diverged(UserError):
-    """The loss is not finite; the last good checkpoint is kept."""
+class Diverged(Exception):
+    """The loss is not finite: a result, of which the message says when it came about."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class Training:
     ) -> None:
         self.method, self.labelled, self.pool, self.validation, self.rng = method, labelled, pool, validation, rng
         self.setting, self.amp, self.device = method.setting, amp, rng.device
-        order, epoch = method.switches.batch_order, self.setting.epoch
+        order, epoch = method.switches.batch_order, method.epoch()
         self.labelled_stream: Stream = make_stream(
             order, len(labelled), self.setting.labelled_batch, epoch, rng.on_cpu("labelled order")
         )
@@ -123,7 +122,8 @@ class Training:
     @torch.no_grad()
     def evaluate(self) -> Row:
         """Validation accuracy of the branch that the method reports; the best weights are kept."""
-        self.check_divergence()
+        if self.monitor.diverged():
+            raise Diverged(f"The loss stopped being finite {self.monitor.interval(self.n)}.")
         method, labels = self.method, self.validation.labels
         assert labels is not None
         evaluation = Evaluation(self.n, method.outputs_on(self.validation), labels)
@@ -138,6 +138,8 @@ class Training:
         row |= self.monitor.summary() | method.monitors()
         self.monitor.clear()
         self.history.append(row)
+        warnings = len(temperatures_at_bound(row)) + (len(accepted_nothing(self.history)) if self.finished else 0)
+        row |= {"warnings": warnings} if warnings else {}
         method.after_evaluation(replace(evaluation, accuracy=accuracy))
         return row
 
@@ -157,13 +159,6 @@ class Training:
     def chosen(self) -> Best:
         """The best weights; those of an early phase, or the last ones, where nothing ever competed."""
         return self.best or self.early or self._snapshot(float("nan"))
-
-    def check_divergence(self) -> None:
-        if self.monitor.diverged():
-            raise Diverged(
-                f"The loss stopped being finite before iteration {self.n}; the last good checkpoint is kept. "
-                "Lower train.learning_rate, or look at history.csv for the term that grew."
-            )
 
     def state(self) -> dict[str, Any]:
         def plain(best: Best | None) -> dict[str, Any] | None:

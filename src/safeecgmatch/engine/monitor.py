@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from safeecgmatch.engine.contract import Losses
+from safeecgmatch.engine.contract import TEMPERATURE_BOUNDS, Losses
 
 
 class Monitor:
@@ -41,6 +42,10 @@ class Monitor:
     def diverged(self) -> bool:
         return "loss.total" in self.sums and not bool(torch.isfinite(self.sums["loss.total"]))
 
+    def interval(self, n: int) -> str:
+        """Since the last `clear`, where `n` iterations are made."""
+        return f"between iterations {n - self.iterations + 1} and {n}"
+
     def summary(self) -> dict[str, float | None]:
         """The means since the last `clear`; None where nothing was accepted."""
         sums = {name: float(value) for name, value in self.sums.items()}
@@ -64,3 +69,27 @@ class Monitor:
 
     def load(self, state: dict[str, Any]) -> None:
         self.iterations, self.sums = state["iterations"], dict(state["sums"])
+
+
+def temperatures_at_bound(row: Mapping[str, Any]) -> list[str]:
+    """The temperatures of an evaluation that are at an end of their range, or beyond it, within 1 %."""
+    low, high = TEMPERATURE_BOUNDS
+    found = {name: value for name, value in row.items() if name.startswith("temperature.")}
+    return [name for name, value in found.items() if value <= 1.01 * low or value >= 0.99 * high]
+
+
+def accepted_nothing(history: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The rates of accepted pseudo-labels that were 0 at every evaluation."""
+    names = sorted({name for row in history for name in row if name.split(".")[0] == "mask_rate"})
+    return [name for name in names if not any(row.get(name) for row in history)]
+
+
+def warnings_of(history: Sequence[Mapping[str, Any]], chosen: int) -> list[str]:
+    """What a reader of the final numbers should know; `chosen` is the iteration whose weights are tested."""
+    idle = [f"No unlabelled record was accepted in the whole run ({name} is 0)." for name in accepted_nothing(history)]
+    row = next((row for row in history if row["iteration"] == chosen), {})
+    low, high = TEMPERATURE_BOUNDS
+    return idle + [
+        f"{name} is {row[name]:.3g} at the chosen iteration {chosen}, the end of its range [{low:g}, {high:g}]."
+        for name in temperatures_at_bound(row)
+    ]

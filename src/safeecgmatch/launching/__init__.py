@@ -1,5 +1,5 @@
-"""The same graph as `dvc repro`, with training cells side by side.
+"""Training cells anywhere: a launcher leaves finished cells in scratch/, and DVC adopts them through its own stages.
 
-A launcher is a function of a list of jobs: `local.py` is the one for this machine; another (SLURM, Ray) is another
-function of the type `jobs.Launcher` and needs no change elsewhere.
+`registry.py` names the launchers, `jobs.py` says what each takes and gives, `scratch.py` what a cell's folder holds,
+`cell.py` trains one cell into it, `adoption.py` moves a finished one to runs/ and tracking/.
 """

@@ -1,35 +1,44 @@
-"""One process's share of a cell: from a checkpoint, if there is one, to the end or to a stop signal."""
+"""One process's share of a cell: from a checkpoint, if there is one, to a finished result in its scratch folder.
+
+As a program it is what launchers start: `python -m safeecgmatch.launching.cell PATH --folder F --data D --uid U`, in a
+folder with params.yaml.
+"""
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Protocol
+from threading import Thread
+from typing import Any
 
-from safeecgmatch.cells import Cell
-from safeecgmatch.config import Params
-from safeecgmatch.engine.cell import Inputs, build, resolve
+import typer
+import yaml
+
+from safeecgmatch.cells import Cell, find_cell
+from safeecgmatch.config import Params, load_params
+from safeecgmatch.engine.cell import Inputs, build
 from safeecgmatch.engine.checkpoint import Checkpoint
-from safeecgmatch.engine.fingerprint import fingerprint
-from safeecgmatch.engine.loop import Row, Training
-from safeecgmatch.files import project_root
-from safeecgmatch.launching.outputs import write_outputs
+from safeecgmatch.engine.fingerprint import code_of, resolve
+from safeecgmatch.engine.loop import Diverged, Row, Training
+from safeecgmatch.errors import UserError
+from safeecgmatch.files import digest_of, write_json, write_text
+from safeecgmatch.launching.outputs import history_csv, warnings_in, write_outputs
+from safeecgmatch.launching.scratch import Scratch
+from safeecgmatch.launching.snapshot import origin
 from safeecgmatch.predictions import final_metrics
 from safeecgmatch.progress import Progress
+from safeecgmatch.tracking.record import RECORD_FILE, finished_record, run_record
+from safeecgmatch.tracking.uploader import Following
 
-
-class Log(Protocol):
-    """Where a run is tracked; what it does can neither change nor stop the training."""
-
-    @property
-    def uid(self) -> str: ...
-
-    def evaluation(self, iteration: int, metrics: Mapping[str, Any]) -> None: ...
-
-    def interrupt(self) -> None: ...
+STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)
+SECONDS_BETWEEN_PROGRESS = 2.0
+SECONDS_BETWEEN_LOOKS = 1.0
+SECONDS_AS_AN_ORPHAN = 20.0  # to write a checkpoint
 
 
 class Stopped(Exception):
@@ -41,11 +50,11 @@ class Stopped(Exception):
 
 
 class Session:
-    """Runs a training with checkpoints. `extra` travels in them: the run's uid and the seconds spent so far."""
+    """Runs a training with checkpoints, in which the seconds spent so far travel along."""
 
     def __init__(self, training: Training, checkpoint: Checkpoint, every: int) -> None:
         self.training, self.checkpoint, self.every = training, checkpoint, every
-        self.extra: dict[str, Any] = {"uid": None, "seconds": 0.0}
+        self.seconds_before = 0.0
         self.started = time.monotonic()
         self.signals: list[int] = []
 
@@ -54,15 +63,15 @@ class Session:
         state, warning = self.checkpoint.load()
         if state is not None:
             self.training.load(state["training"])
-            self.extra |= state["extra"]
+            self.seconds_before = state["seconds"]
         return warning
 
     def listen(self) -> None:
-        """From now on SIGTERM and SIGINT end the session after the current iteration, with a checkpoint."""
-        for number in (signal.SIGTERM, signal.SIGINT):
+        """From now on a stop signal ends the session after the current iteration, with a checkpoint."""
+        for number in STOPPING:
             signal.signal(number, lambda received, _: self.signals.append(received))
 
-    def run(self, log: Log, show: Callable[[Training], None]) -> None:
+    def run(self, show: Callable[[Training], None], evaluated: Callable[[Row], None]) -> None:
         def after_iteration(training: Training) -> None:
             show(training)
             if self.signals or (training.n % self.every == 0 and not training.finished):
@@ -70,57 +79,130 @@ class Session:
             if self.signals:
                 raise Stopped(training.n, 128 + self.signals[0])
 
-        def after_evaluation(row: Row) -> None:
-            log.evaluation(row["iteration"], row)
-
-        self.training.run(after_iteration, after_evaluation)
+        self.training.run(after_iteration, evaluated)
 
     def save(self) -> None:
-        """Never over a good checkpoint with one whose losses are no longer finite."""
-        self.training.check_divergence()
-        extra = {**self.extra, "seconds": self.seconds()}
-        self.checkpoint.save({"training": self.training.state(), "extra": extra})
+        """Never over a good checkpoint with one whose losses are no longer finite; the next evaluation says so."""
+        if self.training.monitor.diverged():
+            return
+        self.checkpoint.save({"training": self.training.state(), "seconds": self.seconds()})
 
     def seconds(self) -> float:
         """Wall time of this cell so far, over all its processes."""
-        return self.extra["seconds"] + time.monotonic() - self.started
+        return self.seconds_before + time.monotonic() - self.started
 
 
-def run_cell(
-    params: Params,
-    cell: Cell,
-    open_log: Callable[[dict[str, Any], str | None, str], Log],
-    close_log: Callable[[Log, Path, dict[str, float], float, int], None],
-) -> None:
-    """Train `cell` to its end and write runs/<cell>.
+def train_cell(params: Params, cell: Cell, config: dict[str, Any], scratch: Scratch, data: Path, uid: str) -> None:
+    """Leave the finished result of `cell`, whose resolved config is `config`, in its scratch folder."""
+    with scratch.lock():
+        if scratch.verify()[0]:
+            return  # another process was faster
+        inputs = Inputs.open(cell, data)
+        training, sets = build(config, inputs)
+        config = {**config, "in_force": training.method.in_force()}
+        session = Session(training, Checkpoint(scratch.folder, config["fingerprint"]), params.checkpoint_every)
+        warning = session.restore()
+        if warning:
+            print(f"warning: {warning}", file=sys.stderr)
+        record = run_record(
+            config,
+            profile=params.profile,
+            path=cell.path,
+            stage=cell.stage,
+            code=code_of(config["module"]),
+            device=str(training.device),
+            uid=uid,
+            origin=origin(Path.cwd()),
+        )
+        write_text(scratch.config, yaml.safe_dump(config, sort_keys=True))
+        write_text(scratch.history, history_csv(training.history))
+        write_json(scratch.record, record)
+        session.listen()
+        diverged = run(session, scratch, cell.path)
+        with scratch.sealing(config["fingerprint"]) as folder:
+            outputs = folder / "run"
+            generated = params.data.source(cell.dataset).source == "phantom"
+            predictions = write_outputs(outputs, training, sets, config, inputs, generated, diverged)
+            for text in warnings_in(outputs):
+                print(f"warning: {cell.path}: {text}", file=sys.stderr)
+            metrics = final_metrics(predictions) if predictions else {}
+            weights = outputs / "model.safetensors"
+            md5 = digest_of(weights, "md5") if weights.exists() else None
+            write_json(folder / RECORD_FILE, finished_record(record, metrics, session.seconds(), training.n, md5))
+        session.checkpoint.discard()
 
-    `open_log` gets the resolved config, the uid of a resumed run and the device; `close_log` the log, the folder, the
-    final metrics, the seconds and the iterations.
-    """
-    inputs = Inputs.open(cell, Path("data"))
-    config = resolve(params, cell, inputs)
-    training, sets = build(config, inputs)
-    scratch = project_root() / "scratch" / cell.path
-    session = Session(training, Checkpoint(scratch, fingerprint(config)), params.train.checkpoint_every)
-    warning = session.restore()
-    if warning:
-        print(f"warning: {warning}", file=sys.stderr)
-    log = open_log(config, session.extra["uid"], str(training.device))
-    session.extra["uid"] = log.uid
-    session.listen()
-    with Progress(params.train.iterations, cell.path, "iterations") as bar:
+
+def run(session: Session, scratch: Scratch, label: str) -> str:
+    """Train to the end; returns why it had to end early, or nothing."""
+    training = session.training
+    begun_at, last = training.n, 0.0
+
+    def show(done: Training) -> None:
+        nonlocal last
+        bar.advance(note=f"validation accuracy {done.history[-1]['val_accuracy']:.3f}" if done.history else "")
+        if time.monotonic() - last >= SECONDS_BETWEEN_PROGRESS:
+            last = time.monotonic()
+            progress = {"iteration": done.n, "iterations": done.setting.iterations, "begun_at": begun_at}
+            write_json(scratch.progress, progress | {"seconds": last - session.started})
+
+    with Progress(training.setting.iterations, label, "iterations") as bar:
         bar.done = training.n
         try:
-            session.run(log, show=lambda done: bar.advance(note=note(done)))
-        except Stopped:
-            log.interrupt()
-            raise
-    folder = Path("runs") / cell.path
-    generated = params.data.source(cell.dataset).source == "phantom"
-    predictions = write_outputs(folder, training, sets, config, inputs, generated)
-    close_log(log, folder, final_metrics(predictions), session.seconds(), training.n)
-    session.checkpoint.discard()
+            session.run(show, lambda _: write_text(scratch.history, history_csv(training.history)))
+        except Diverged as error:
+            return str(error)
+    return ""
 
 
-def note(training: Training) -> str:
-    return f"validation accuracy {training.history[-1]['val_accuracy']:.3f}" if training.history else ""
+def watch_parent() -> None:
+    """When the process that started this one has gone, end as after a SIGTERM, and hard if that does not help.
+
+    A launcher names itself in SAFEECGMATCH_PARENT: it may go while this process still imports.
+    """
+    parent = int(os.environ.get("SAFEECGMATCH_PARENT", os.getppid()))
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(SECONDS_BETWEEN_LOOKS)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(SECONDS_AS_AN_ORPHAN)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    Thread(target=watch, daemon=True).start()
+
+
+def train_job(path: str, folder: Path, data: Path, uid: str, upload: bool = False) -> int:
+    """Train the cell `path` of the params.yaml here into `folder`; the exit status. What went wrong is printed."""
+    watch_parent()
+    try:
+        params = load_params()
+        cell = find_cell(params, path)
+        config = resolve(params, cell, data)
+        if config["fingerprint"] != folder.name:
+            raise UserError(f"{path}: the data or the snapshot changed after submission; submit it again.")
+        with ExitStack() as stack:
+            if upload:
+                stack.enter_context(Following()).follow(folder)
+            train_cell(params, cell, config, Scratch(folder), data, uid)
+    except Stopped as stop:
+        print(f"{path}: {stop}", file=sys.stderr)
+        return stop.status
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+def main(
+    path: str = typer.Argument(help="The cell's folder below runs/."),
+    folder: Path = typer.Option(..., help="Its scratch folder, named by its fingerprint."),
+    data: Path = typer.Option(..., help="The folder with filtered/ and splits/."),
+    uid: str = typer.Option(..., help="Of its MLflow run."),
+    upload: bool = typer.Option(False, "--upload", help="Upload it to MLflow while it trains."),
+) -> None:
+    """Train one cell into its scratch folder."""
+    sys.exit(train_job(path, folder, data, uid, upload))
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -15,14 +15,15 @@ from safetensors.torch import save_file
 from safeecgmatch.engine.cell import EVALUATED, Inputs, predict
 from safeecgmatch.engine.loop import Row, Training
 from safeecgmatch.engine.models import parameter_count
+from safeecgmatch.engine.monitor import warnings_of
 from safeecgmatch.engine.signals import SignalSet
-from safeecgmatch.files import atomic_path, write_json, write_text
+from safeecgmatch.files import atomic_path, read_json, write_json, write_text
 from safeecgmatch.predictions import acceptance, write_predictions
 
 FIRST_COLUMNS = ("iteration", "val_accuracy", "competes", "mask_rate", "pseudo_accuracy", "pseudo_ood_share")
 
 
-def summarise(training: Training, inputs: Inputs) -> dict[str, Any]:
+def summarise(training: Training, inputs: Inputs, diverged: str) -> dict[str, Any]:
     chosen = training.chosen()
     sizes = {name: len(getattr(inputs.split, name)) for name in ("labelled", "pool", *EVALUATED)}
     return {
@@ -36,7 +37,15 @@ def summarise(training: Training, inputs: Inputs) -> dict[str, Any]:
         "labelled_batch": training.setting.labelled_batch,
         "unlabelled_batch": training.setting.unlabelled_batch,
         **sizes,
+        "diverged": diverged or None,
+        "warnings": warnings_of(training.history, chosen.iteration),
     }
+
+
+def warnings_in(folder: Path) -> list[str]:
+    """Of a finished cell: why it diverged, and what a reader of its numbers should know."""
+    summary = read_json(folder / "summary.json")
+    return [*([summary["diverged"]] if summary["diverged"] else []), *summary["warnings"]]
 
 
 def history_csv(history: list[Row]) -> str:
@@ -56,17 +65,24 @@ def write_outputs(
     config: dict[str, Any],
     inputs: Inputs,
     generated: bool,
-) -> dict[str, np.ndarray]:
-    """All files of runs/<cell>, at once or not at all; returns the predictions. `generated`: trained on a phantom."""
+    diverged: str = "",
+) -> dict[str, np.ndarray] | None:
+    """All files of runs/<cell>, at once or not at all; returns the predictions, which a diverged cell has none of.
+
+    `generated`: its records are a phantom's, no person's.
+    """
+    summary = summarise(training, inputs, diverged) | {"generated_ecgs": generated}
     weights = training.chosen().weights
-    training.method.load_state_dict(weights)
-    predictions = predict(training.method, sets, inputs.store.records)
-    summary = summarise(training, inputs) | acceptance(predictions) | {"generated_ecgs": generated}
     with atomic_path(folder) as partial:
         partial.mkdir()
-        write_predictions(partial / "predictions.npz", predictions)
         write_text(partial / "history.csv", history_csv(training.history))
         write_text(partial / "config.yaml", yaml.safe_dump(config, sort_keys=True))
-        write_json(partial / "summary.json", summary)
+        if diverged:
+            write_json(partial / "summary.json", summary)
+            return None
+        training.method.load_state_dict(weights)
+        predictions = predict(training.method, sets, inputs.store.records)
+        write_json(partial / "summary.json", summary | acceptance(predictions))
+        write_predictions(partial / "predictions.npz", predictions)
         save_file({name: value.cpu().contiguous() for name, value in weights.items()}, partial / "model.safetensors")
     return predictions

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from safeecgmatch.config import Strict
-from safeecgmatch.engine.contract import Batch, Evaluation, Losses, Outputs, Prediction, Setting
+from safeecgmatch.engine.contract import FULL_BUDGET, Batch, Evaluation, Losses, Outputs, Prediction, Setting
 from safeecgmatch.engine.fingerprint import method_module
 from safeecgmatch.engine.generators import Generators
 from safeecgmatch.engine.models import ResNet1D
@@ -26,9 +26,7 @@ from safeecgmatch.errors import UserError
 
 
 class Hyper(Strict):
-    """A method's section in params.yaml: what is the same under both protocols."""
-
-    switches: dict[str, Any]
+    """A method's section in params.yaml but its switches: what is the same under both protocols."""
 
 
 class Switches(Strict):
@@ -106,6 +104,27 @@ class Method(nn.Module, ABC, Generic[H, S]):
     def competes(self, iteration: int) -> bool:
         """Whether an evaluation after `iteration` iterations may give the best weights (False in early phases)."""
         return True
+
+    def epoch(self) -> int:
+        """Iterations of one "epoch" of the published code where that is a clock: fixed order, thresholds, passes.
+
+        Under a short budget it is long enough to see every pool record once.
+        """
+        epoch, batch = self.setting.epoch, self.setting.unlabelled_batch
+        if self.setting.iterations >= FULL_BUDGET or not batch:
+            return epoch
+        return max(epoch, -(-len(self.data.pool) // batch))
+
+    def in_force(self) -> dict[str, Any]:
+        """What the schedule comes to in this budget, for config.yaml: moments in iterations, decays per iteration."""
+        values: dict[str, Any] = {"epoch": self.epoch(), "warm_up": self.setting.warm_up}
+        for section in (self.hyper, self.switches):
+            for name, info in type(section).model_fields.items():
+                if "moment" in info.metadata:
+                    values[name] = self.setting.moment(getattr(section, name))
+                elif "decay" in info.metadata:
+                    values[name] = self.setting.decay(getattr(section, name))
+        return values
 
     def must_beat_early_phases(self) -> bool:
         """Whether a competing evaluation must also exceed the best of the phases that do not compete."""

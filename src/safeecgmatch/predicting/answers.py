@@ -125,7 +125,7 @@ def draw_answer(folder: Path, answer: Answer, signal: NDArray[np.int16], trained
     """The record as the network saw it, 25 mm/s and 10 mm/mV, with the verdict above and the notice below."""
     from PIL import Image, ImageDraw, ImageFont
 
-    from safeecgmatch.data.page import INK, draw_strip
+    from safeecgmatch.data.ecg_paper import INK, draw_strip
 
     strip = draw_strip(signal, trained.sampling_rate)
     margin, head, foot = 32, 72, 40

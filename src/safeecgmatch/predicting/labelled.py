@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from safeecgmatch.data import cinc21, ptbxl
+from safeecgmatch.data.datasets import find_dataset
 from safeecgmatch.metrics import accuracy_after_refusal, area_under_risk_coverage
 from safeecgmatch.predicting.answers import SEEN, Answer
 
@@ -17,7 +17,9 @@ REFUSED_SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
 
 def labels_in(folder: Path, dataset: str, sampling_rate: int) -> dict[str, str]:
     """The class of every single-label record of an archive, by the path of its header."""
-    selected = ptbxl.select(folder, sampling_rate) if dataset == "ptbxl" else cinc21.select(folder, None)
+    described = find_dataset(dataset)
+    listed = described.files(sampling_rate).present_in(folder)
+    selected = described.select(folder, sampling_rate, listed)
     return {candidate.header: candidate.label for candidate in selected.candidates}
 
 

@@ -75,7 +75,16 @@ class Trained:
             config = {**config, "train": {**config["train"], "device": usable_device(config["train"]["device"])}}
             training, _ = build(config, blank_inputs(config))
             training.method.load_state_dict(load_file(folder / WEIGHTS))
-        except (AttributeError, KeyError, OSError, RuntimeError, SafetensorError, TypeError, ValueError) as error:
+        except (
+            AttributeError,
+            KeyError,
+            OSError,
+            RuntimeError,
+            SafetensorError,
+            TypeError,
+            UserError,
+            ValueError,
+        ) as error:
             reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
             raise UserError(f"{folder} is no cell that this version can load ({reason}): {AGAIN}.") from error
         method = training.method.eval()
@@ -158,4 +167,4 @@ def blank_inputs(config: dict[str, Any]) -> Inputs:
     rows = np.arange(len(seen))
     parts = {name: rows for part in PARTS for name in (part, f"{part}_label")}
     blank = np.zeros((len(seen), len(LEADS), SECONDS * config["data"]["sampling_rate"]), dtype=np.int16)
-    return Inputs(store_of(blank, config), Split(seen=seen, unseen=unseen, summary={}, **parts), "")
+    return Inputs(store_of(blank, config), Split(seen=seen, unseen=unseen, summary={}, **parts))

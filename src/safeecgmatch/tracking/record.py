@@ -7,7 +7,6 @@ import math
 import os
 import platform
 import subprocess
-import uuid
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
@@ -39,37 +38,71 @@ def experiment_name(profile: str, protocol: str) -> str:
 
 
 def run_record(
-    config: Mapping[str, Any], *, path: str, data_hash: str, device: str, threads: int = 1, uid: str | None = None
+    config: Mapping[str, Any],
+    *,
+    profile: str,
+    path: str,
+    stage: str,
+    code: Mapping[str, str],
+    device: str,
+    uid: str,
+    origin: tuple[str, bool],
 ) -> Json:
-    """The record of a run that starts now. `config` is the cell's resolved config; `uid` that of a resumed run.
+    """The record of a run that starts now. `config` is the cell's resolved config, `origin` a Git state.
 
     The uid is ours, not MLflow's: a run that was created while the answer got lost is found again by it.
     """
-    commit, dirty = git_state(Path.cwd())
+    commit, dirty = origin
     return {
-        "uid": uid or uuid.uuid4().hex,
+        "uid": uid,
         "cell": dict(config["cell"]),
         "path": path,
-        "experiment": experiment_name(config["profile"], config["protocol"]),
-        "profile": config["profile"],
+        "experiment": experiment_name(profile, config["protocol"]),
+        "profile": profile,
         "protocol": config["protocol"],
         "config_hash": config["config_hash"],
-        "data_hash": data_hash,
+        "fingerprint": config["fingerprint"],
+        "code": dict(code),
+        "data_hash": config["data"]["hash"],
         "commit": commit,
         "dirty": dirty,
-        "dvc_stage": os.environ.get("DVC_STAGE", ""),
+        "dvc_stage": stage,
         "dvc_exp_name": os.environ.get("DVC_EXP_NAME", ""),
         "dvc_exp_baseline_rev": os.environ.get("DVC_EXP_BASELINE_REV", ""),
         "versions": versions(),
+        "processor": processor(),
         "device": device,
-        "threads": threads,
+        "threads": config["train"]["threads"],
         "started": now(),
+    }
+
+
+def finished_record(
+    record: Mapping[str, Any], metrics: Mapping[str, Any], seconds: float, iterations: int, weights_md5: str | None
+) -> Json:
+    """The record of a run that ends now."""
+    return {
+        **record,
+        "finished": now(),
+        "wall_seconds": seconds,
+        "iterations_per_second": iterations / seconds,
+        "metrics": numbers(metrics),
+        "weights_md5": weights_md5,
     }
 
 
 @cache
 def versions() -> dict[str, str]:
     return {"python": platform.python_version(), **{package: version(package) for package in PACKAGES}}
+
+
+@cache
+def processor() -> str:
+    """The processor's name where Linux tells it, else its architecture."""
+    facts = Path("/proc/cpuinfo")
+    lines = facts.read_text(encoding="utf-8").splitlines() if facts.is_file() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
 
 
 def git_state(folder: Path) -> tuple[str, bool]:

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import csv
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
-import yaml
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 
-from safeecgmatch.predictions import reported_branch
+from safeecgmatch.predictions import read_predictions, reported_branch
 from safeecgmatch.tracking.address import artifact_location, tracking_uri
 from safeecgmatch.tracking.diagram import draw_reliability
-from safeecgmatch.tracking.record import Json, flat, milliseconds, numbers, tags
+from safeecgmatch.tracking.record import flat, milliseconds, tags
 
 PARAMS_PER_CALL, METRICS_PER_CALL = 100, 1000  # MLflow's limits
 SUPERSEDED = "superseded"
@@ -31,16 +29,21 @@ def chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
         yield everything[start : start + size]
 
 
+@dataclass(frozen=True)
+class OpenRun:
+    run_id: str
+    complete: bool  # nothing is lacking
+    present: frozenset[tuple[str, int]]  # the metrics, with their steps, that the store has already
+
+
 class Store:
     """The store at `tracking_uri()`. Every method may be repeated without harm, for an answer can get lost."""
+
+    Trouble = MlflowException
 
     def __init__(self, uri: str | None = None) -> None:
         self.uri = uri or tracking_uri()
         self.client = MlflowClient(self.uri)
-
-    def open(self) -> None:
-        """Connect now; the client itself does so at the first question."""
-        self.client.search_experiments(max_results=1)
 
     def experiment_id(self, name: str) -> str:
         found = self.client.get_experiment_by_name(name)
@@ -70,8 +73,8 @@ class Store:
         runs = self.runs(record["experiment"], f"tags.cell_uid = '{record['uid']}'")
         return runs[0] if runs else None
 
-    def open_run(self, record: Mapping[str, Any], config: Mapping[str, Any]) -> str:
-        """The id of this record's run, with its params and tags: the existing one, else a new one."""
+    def open_run(self, record: Mapping[str, Any], config: Mapping[str, Any]) -> OpenRun:
+        """This record's run, with its params and tags: the existing one, else a new one."""
         found = self.find_run(record)
         if found is None:
             found = self.client.create_run(
@@ -80,14 +83,16 @@ class Store:
                 tags=tags(record),
                 run_name=record["path"],
             )
-        elif found.info.status != "RUNNING":
-            self.client.update_run(found.info.run_id, status="RUNNING")
         run_id = found.info.run_id
-        present = found.data.params
-        missing = [Param(key, value) for key, value in flat(config).items() if key not in present]
+        if found.info.status == "FINISHED":
+            return OpenRun(run_id, True, frozenset())
+        if found.info.status != "RUNNING":
+            self.client.update_run(run_id, status="RUNNING")
+        missing = [Param(key, value) for key, value in flat(config).items() if key not in found.data.params]
         for params in chunks(missing, PARAMS_PER_CALL):
             self.client.log_batch(run_id, params=params)
-        return run_id
+        points = ((name, self.client.get_metric_history(run_id, name)) for name in found.data.metrics)
+        return OpenRun(run_id, False, frozenset((name, point.step) for name, history in points for point in history))
 
     def log_metrics(self, run_id: str, entries: Iterable[Mapping[str, Any]]) -> None:
         """Each entry is `{"step", "timestamp", "metrics"}`; the same entry twice is stored once."""
@@ -104,17 +109,18 @@ class Store:
         finished = milliseconds(record["finished"])
         costs = {name: record[name] for name in ("wall_seconds", "iterations_per_second")}
         test = {f"test.{name}": value for name, value in record["metrics"].items()}
-        final = {"step": 0, "timestamp": finished, "metrics": test | costs}
-        self.log_metrics(run_id, [final])
-        with np.load(folder / "predictions.npz", allow_pickle=False) as predictions:
-            branch = reported_branch(predictions)
-        last_tags = {"branch": branch, "weights_md5": record["weights_md5"]}
-        self.client.log_batch(run_id, tags=[RunTag(key, value) for key, value in last_tags.items()])
+        self.log_metrics(run_id, [{"step": 0, "timestamp": finished, "metrics": test | costs}])
         self.client.log_artifact(run_id, str(folder / "config.yaml"))
-        with tempfile.TemporaryDirectory() as scratch:
-            diagram = Path(scratch, "reliability.png")
-            draw_reliability(folder / "predictions.npz", record["path"], diagram)
-            self.client.log_artifact(run_id, str(diagram))
+        predictions = folder / "predictions.npz"
+        if predictions.exists():
+            last_tags = {"branch": reported_branch(read_predictions(predictions)), "weights_md5": record["weights_md5"]}
+            with tempfile.TemporaryDirectory() as scratch:
+                diagram = Path(scratch, "reliability.png")
+                draw_reliability(predictions, record["path"], diagram)
+                self.client.log_artifact(run_id, str(diagram))
+        else:
+            last_tags = {"diverged": "true"}
+        self.client.log_batch(run_id, tags=[RunTag(key, value) for key, value in last_tags.items()])
         self.supersede_older(run_id, record)
         self.client.set_terminated(run_id, "FINISHED", finished)
 
@@ -129,39 +135,3 @@ class Store:
 
     def mark_killed(self, run_id: str) -> None:
         self.client.set_terminated(run_id, "KILLED")
-
-    def complete_from_disk(self, record: Mapping[str, Any], folder: Path) -> bool:
-        """Upload what the store lacks of a finished cell; False if it lacks nothing."""
-        found = self.find_run(record)
-        if found is not None and found.info.status == "FINISHED":
-            return False
-        config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
-        run_id = self.open_run(record, config | {"profile": record["profile"]})
-        present = {
-            (name, point.step)
-            for name in (found.data.metrics if found else {})
-            for point in self.client.get_metric_history(run_id, name)
-        }
-        self.log_metrics(run_id, (without(entry, present) for entry in history(record, folder)))
-        self.finish_run(run_id, record, folder)
-        return True
-
-
-def history(record: Mapping[str, Any], folder: Path) -> Iterator[Json]:
-    """The evaluations of history.csv as metric entries, spread evenly over the time that the run took."""
-    with (folder / "history.csv").open(newline="", encoding="utf-8") as stream:
-        rows = list(csv.DictReader(stream))
-    started, finished = milliseconds(record["started"]), milliseconds(record["finished"])
-    for row in rows:
-        share = int(row["iteration"]) / int(rows[-1]["iteration"])
-        metrics = numbers({name: value for name, value in row.items() if name != "iteration"})
-        yield {
-            "step": int(row["iteration"]),
-            "timestamp": started + round(share * (finished - started)),
-            "metrics": metrics,
-        }
-
-
-def without(entry: Json, present: set[tuple[str, int]]) -> Json:
-    missing = {name: value for name, value in entry["metrics"].items() if (name, entry["step"]) not in present}
-    return entry | {"metrics": missing}

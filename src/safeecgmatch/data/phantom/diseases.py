@@ -1,4 +1,4 @@
-"""Which diagnoses the phantom knows, how severe and how frequent they are, and how healthy hearts differ.
+"""How severe diagnoses are, and how healthy hearts differ.
 
 The constants at the top set the difficulty of the task: narrower severities away from 0 make the classes easier, larger
 anatomy and noise spreads make them harder.
@@ -41,12 +41,6 @@ ST_SPREAD = 0.012  # mV, innocent deviations of the ST segment per direction
 # Noise at the electrodes in mV: median of a log-normal level per record, and its spread.
 WANDER, MAINS, MUSCLE = 0.025, 0.006, 0.010
 NOISE_SPREAD = 0.5
-
-# Share of each class among all records; the rest has several classes or none.
-SHARES: dict[str, dict[str, float]] = {
-    "ptbxl": {"NORM": 0.38, "MI": 0.17, "CD": 0.15, "STTC": 0.13, "HYP": 0.10, "several": 0.05, "none": 0.02},
-    "cinc21": {"NORM": 0.37, "RHY": 0.17, "CD": 0.15, "ST": 0.12, "OTHER": 0.12, "several": 0.05, "none": 0.02},
-}
 
 
 @dataclass(frozen=True)
@@ -109,67 +103,3 @@ class Diagnosis:
     code: str
     weight: float  # share within its class
     apply: effects.Effect
-
-
-DIAGNOSES: dict[str, dict[str, tuple[Diagnosis, ...]]] = {
-    "ptbxl": {
-        "NORM": (),
-        "MI": (
-            Diagnosis("ASMI", 0.45, effects.infarct("anterior")),
-            Diagnosis("AMI", 0.15, effects.infarct("anterior")),
-            Diagnosis("IMI", 0.32, effects.infarct("inferior")),
-            Diagnosis("LMI", 0.08, effects.infarct("lateral")),
-        ),
-        "CD": (
-            Diagnosis("CRBBB", 0.29, effects.right_bundle),
-            Diagnosis("IRBBB", 0.08, effects.right_bundle),
-            Diagnosis("CLBBB", 0.31, effects.left_bundle),
-            Diagnosis("LAFB", 0.12, effects.left_anterior),
-            Diagnosis("IVCD", 0.12, effects.slow_ventricles),
-            Diagnosis("1AVB", 0.08, effects.slow_av_node),
-        ),
-        "STTC": (
-            Diagnosis("ISC_", 0.30, effects.ischaemia),
-            Diagnosis("ISCAL", 0.25, effects.ischaemia),
-            Diagnosis("NDT", 0.30, effects.inverted_t),
-            Diagnosis("LNGQT", 0.15, effects.long_qt),
-        ),
-        "HYP": (
-            Diagnosis("LVH", 0.85, effects.left_hypertrophy),
-            Diagnosis("RVH", 0.15, effects.right_hypertrophy),
-        ),
-    },
-    "cinc21": {
-        "NORM": (),
-        "RHY": (
-            Diagnosis("164889003", 0.42, effects.fibrillation),
-            Diagnosis("164890007", 0.14, effects.flutter),
-            Diagnosis("426177001", 0.16, effects.bradycardia),
-            Diagnosis("427084000", 0.20, effects.tachycardia),
-            Diagnosis("427393009", 0.08, effects.sinus_arrhythmia),
-        ),
-        "CD": (
-            Diagnosis("713427006", 0.16, effects.right_bundle),
-            Diagnosis("59118001", 0.16, effects.right_bundle),
-            Diagnosis("713426002", 0.08, effects.right_bundle),
-            Diagnosis("733534002", 0.18, effects.left_bundle),
-            Diagnosis("164909002", 0.18, effects.left_bundle),
-            Diagnosis("445118002", 0.08, effects.left_anterior),
-            Diagnosis("698252002", 0.12, effects.slow_ventricles),
-            Diagnosis("270492004", 0.04, effects.slow_av_node),
-        ),
-        "ST": (
-            Diagnosis("429622005", 0.35, effects.ischaemia),
-            Diagnosis("59931005", 0.30, effects.inverted_t),
-            Diagnosis("164934002", 0.15, effects.inverted_t),
-            Diagnosis("111975006", 0.20, effects.long_qt),
-        ),
-        "OTHER": (
-            Diagnosis("427172004", 0.30, effects.ventricular_ectopy),
-            Diagnosis("284470004", 0.20, effects.atrial_ectopy),
-            Diagnosis("251146004", 0.20, effects.low_voltage),
-            Diagnosis("39732003", 0.15, effects.left_axis),
-            Diagnosis("47665007", 0.15, effects.right_axis),
-        ),
-    },
-}

@@ -18,6 +18,8 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from safeecgmatch.data.readers import INVALID
+
 Array = NDArray[np.float64]
 
 DOWER = np.array(
@@ -33,7 +35,6 @@ DOWER = np.array(
     ]
 )
 REFERENCE_RR = 0.85  # seconds; the normal beat below is drawn for this interval
-INVALID = -32768  # WFDB's mark of a missing sample in format 16
 
 
 class Wave(IntEnum):

@@ -7,16 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from safeecgmatch.data.classes import DATASETS
-from safeecgmatch.data.phantom.diseases import (
-    DIAGNOSES,
-    SHARES,
-    Diagnosis,
-    draw_anatomy,
-    draw_noise,
-    draw_severity,
-    healthy_heart,
-)
+from safeecgmatch.data.phantom.diseases import Diagnosis, draw_anatomy, draw_noise, draw_severity, healthy_heart
 from safeecgmatch.data.phantom.heart import dipole, eight_leads, electrode_noise, twelve_leads
 
 SECOND_RECORD = 0.12  # chance that a record belongs to the patient of an earlier record of its class
@@ -35,12 +26,21 @@ class Subject:
     diagnoses: tuple[Diagnosis, ...]  # one for each class but NORM
 
 
+@dataclass(frozen=True)
+class Population:
+    """Which classes a dataset's records have, and by which diagnoses."""
+
+    stream: int  # second word of every generator's seed: no other dataset's
+    shares: dict[str, float]  # of each class among all records; "several" and "none" stand for the rest
+    diagnoses: dict[str, tuple[Diagnosis, ...]]  # of each class; a class without any is healthy
+
+
 class Study:
     """All randomness of one archive: a generator for each record (or patient) and purpose, from one seed."""
 
-    def __init__(self, dataset: str, seed: int) -> None:
-        self.dataset = dataset
-        self._root = (seed, DATASETS.index(dataset))
+    def __init__(self, population: Population, seed: int) -> None:
+        self.population = population
+        self._root = (seed, population.stream)
 
     def _generator(self, purpose: int, number: int = 0) -> np.random.Generator:
         return np.random.default_rng([*self._root, purpose, number])
@@ -52,7 +52,7 @@ class Study:
     def roster(self, records: int) -> list[Subject]:
         """All records in archive order; class counts differ by less than one record from their shares."""
         rng = self._generator(_ROSTER)
-        kinds = apportion(SHARES[self.dataset], records)
+        kinds = apportion(self.population.shares, records)
         rng.shuffle(kinds)
         latest: dict[str, int] = {}
         subjects = []
@@ -65,13 +65,13 @@ class Study:
         return subjects
 
     def _classes(self, kind: str, rng: np.random.Generator) -> tuple[str, ...]:
-        abnormal = [name for name, diagnoses in DIAGNOSES[self.dataset].items() if diagnoses]
+        abnormal = [name for name, diagnoses in self.population.diagnoses.items() if diagnoses]
         if kind == "several":
             return tuple(abnormal[index] for index in sorted(rng.choice(len(abnormal), 2, replace=False)))
         return () if kind == "none" else (kind,)
 
     def _diagnosis(self, name: str, rng: np.random.Generator) -> Diagnosis:
-        choices = DIAGNOSES[self.dataset][name]
+        choices = self.population.diagnoses[name]
         weights = np.array([choice.weight for choice in choices])
         return choices[rng.choice(len(choices), p=weights / weights.sum())]
 

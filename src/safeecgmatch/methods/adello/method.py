@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from safeecgmatch.engine.contract import Batch, Losses, Outputs, Prediction
-from safeecgmatch.engine.models import ResNet1D
+from safeecgmatch.config import Decay, Moment
+from safeecgmatch.engine.contract import Batch, Losses
 from safeecgmatch.engine.views import strong, weak
-from safeecgmatch.methods.base import Context, Hyper, Method, Switches
+from safeecgmatch.methods.base import Context, Hyper, SingleNetwork, Switches
 from safeecgmatch.methods.parts.losses import (
     accept_confident,
     cross_entropy,
@@ -38,11 +38,11 @@ class AdelloHyper(Hyper):
     threshold: float
     alpha_min: float
     alpha_power: float
-    prior_decay: float
+    prior_decay: Decay
 
 
 class AdelloSwitches(Switches):
-    start: int
+    start: Moment
     distill: bool
 
 
@@ -69,19 +69,13 @@ class Priors(NamedTuple):
     labelled: Tensor  # pi_L
 
 
-@dataclass(frozen=True)
-class Step:
-    """The mathematics of one iteration on plain logits; `prior` is the running prior of the next one."""
-
-    total: Tensor
-    terms: dict[str, Tensor]
-    accepted: Tensor
-    pseudo: Tensor
-    prior: Tensor
+@dataclass(frozen=True, kw_only=True)
+class Step(Losses):
+    prior: Tensor  # the running prior of the next iteration
 
 
 def step(z: Logits, y_l: Tensor, priors: Priors, alpha: float, active: set[str], hyper: AdelloHyper) -> Step:
-    """`active` names the unlabelled terms that count, of "consistency" and "distillation"."""
+    """One iteration on plain logits; of "consistency" and "distillation" those count that are `active`."""
     labelled_shift, shift = shifts(priors.running, priors.labelled, alpha)
     p = z.weak.detach().softmax(dim=1)
     pseudo, accepted = accept_confident(z.weak, hyper.threshold, strict=False)
@@ -92,23 +86,27 @@ def step(z: Logits, y_l: Tensor, priors: Priors, alpha: float, active: set[str],
     terms = {name: value if name in active else torch.zeros_like(value) for name, value in unlabelled.items()}
     terms["supervised"] = cross_entropy(z.labelled + labelled_shift, y_l)
     prior = hyper.prior_decay * priors.running + (1.0 - hyper.prior_decay) * p.mean(dim=0)
-    return Step(torch.stack(list(terms.values())).sum(), terms, accepted, pseudo, prior)
+    used = accepted & ("consistency" in active)
+    return Step(torch.stack(list(terms.values())).sum(), terms, used, pseudo, prior=prior)
 
 
-class Adello(Method[AdelloHyper, AdelloSwitches]):
+class Adello(SingleNetwork[AdelloHyper, AdelloSwitches]):
     Hyper = AdelloHyper
     Switches = AdelloSwitches
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context[AdelloHyper, AdelloSwitches]) -> None:
         super().__init__(context)
         classes = self.setting.num_classes
-        self.network = ResNet1D(self.setting.leads, classes, self.setting.width)
         assert self.data.labelled.labels is not None
         counts = torch.bincount(self.data.labelled.labels, minlength=classes).to(torch.float64)
         self.labelled_prior = counts / counts.sum()
         self.prior = torch.full_like(self.labelled_prior, 1.0 / classes)
-        self.start = self.setting.scaled(self.switches.start)
+        self.start = self.setting.moment(self.switches.start)
+        self.at_budget = self.hyper.model_copy(update={"prior_decay": self.setting.decay(self.hyper.prior_decay)})
         self.distill_start = max(1, round(DISTILL_SHARE * self.setting.iterations))
+
+    def in_force(self) -> dict[str, Any]:
+        return super().in_force() | ({"distill_start": self.distill_start} if self.switches.distill else {})
 
     def losses(self, batch: Batch, n: int) -> Iterator[Losses]:
         views, rate, hyper = self.rng("views"), self.setting.sampling_rate, self.hyper
@@ -117,15 +115,9 @@ class Adello(Method[AdelloHyper, AdelloSwitches]):
         alpha = alpha_at(n, self.setting.iterations, hyper.alpha_min, hyper.alpha_power)
         starts = {"consistency": self.start} | ({"distillation": self.distill_start} if self.switches.distill else {})
         active = {name for name, start in starts.items() if n >= start}
-        result = step(z, batch.y_l, Priors(self.prior, self.labelled_prior), alpha, active, hyper)
+        result = step(z, batch.y_l, Priors(self.prior, self.labelled_prior), alpha, active, self.at_budget)
         self.prior = result.prior
-        yield Losses(result.total, result.terms, result.accepted & (n >= self.start), result.pseudo)
-
-    def outputs(self, x: Tensor) -> Outputs:
-        return {"class_logits.main": self.network(x)}
-
-    def predict(self, outputs: Outputs) -> dict[str, Prediction]:
-        return {"main": Prediction(outputs["class_logits.main"].log_softmax(dim=1))}
+        yield result
 
     def monitors(self) -> dict[str, float]:
         return {f"prior.{k}": float(share) for k, share in enumerate(self.prior)}

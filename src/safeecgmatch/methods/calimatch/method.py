@@ -13,8 +13,6 @@ confidence have (`calibration.smoothing`). L_fix takes the records with S >= T1 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Generator, Tensor, nn
@@ -22,88 +20,9 @@ from torch import Generator, Tensor, nn
 from safeecgmatch.engine.contract import Batch, Evaluation, Losses, Outputs, Prediction
 from safeecgmatch.engine.models import ResNet1D
 from safeecgmatch.engine.views import strong, weak
-from safeecgmatch.methods.base import Context, Hyper, Method, Switches
-from safeecgmatch.methods.parts.branch import Branch, Calibration, Temperatures, smoothed_targets
-from safeecgmatch.methods.parts.calibration import (
-    class_calibration_loss,
-    inlier_scores,
-    one_vs_all_calibration_loss,
-    select_inliers,
-)
-from safeecgmatch.methods.parts.losses import cross_entropy, pseudo_label_loss
-from safeecgmatch.methods.parts.one_vs_all import one_vs_all_loss, soft_consistency_loss
-from safeecgmatch.methods.parts.smoothing import Axis
-
-
-class CaliMatchHyper(Hyper):
-    inlier_threshold: float  # T1 of the paper, pi of the published code
-    confidence_threshold: float  # T2, tau
-    initial_temperature: float
-    lambda_ood: float
-    lambda_socr: float
-    lambda_cls_cal: float
-    lambda_ood_cal: float
-    lambda_fix: float
-
-
-class CaliMatchSwitches(Switches):
-    start: int
-    temperatures: Temperatures
-    smoothing_axis: Axis
-    smoothing_clip: bool
-    selection_strict: bool
-    average_over: Literal["batch", "selected"]
-
-
-@dataclass(frozen=True)
-class Heads:
-    """Class logits z and one-vs-all logits o of the labelled, first and second weak, and strong views."""
-
-    z_l: Tensor
-    o_l: Tensor
-    z_1: Tensor
-    o_1: Tensor
-    o_2: Tensor
-    z_s: Tensor
-
-
-@dataclass(frozen=True)
-class Step:
-    total: Tensor
-    terms: dict[str, Tensor]
-    accepted: Tensor
-    pseudo: Tensor
-
-
-def step(
-    y: Tensor,
-    heads: Heads,
-    now: Calibration,
-    hyper: CaliMatchHyper,
-    switches: CaliMatchSwitches,
-    late: bool,
-    calibrated: bool = True,
-) -> Step:
-    """One branch, Eq. (18). Before `late` the last three terms are exactly 0 and reach no parameter."""
-    zero = heads.z_l.new_zeros(())
-    cls_cal, ood_cal, fix = zero, zero, zero
-    cls, ood = cross_entropy(heads.z_l, y), one_vs_all_loss(heads.o_l, y)
-    socr = soft_consistency_loss(heads.o_1, heads.o_2)
-    with torch.no_grad():
-        s_in, s_out, p = inlier_scores(heads.z_1, heads.o_1, now.t_class, now.t_ova)
-        confidence, pseudo = p.max(dim=1)
-        thresholds = hyper.inlier_threshold, hyper.confidence_threshold
-        accepted = select_inliers(s_in, s_out, confidence, *thresholds, switches.selection_strict) & late
-    if late:
-        fix = pseudo_label_loss(heads.z_s, pseudo, accepted, switches.average_over)
-    if late and calibrated:
-        alpha, beta = smoothed_targets(heads.z_l, heads.o_l, now, switches.smoothing_axis, switches.smoothing_clip)
-        cls_cal = class_calibration_loss(heads.z_l, y, alpha, now.t_class)
-        ood_cal = one_vs_all_calibration_loss(heads.o_l, y, beta, now.t_ova)
-    total = cls + hyper.lambda_cls_cal * cls_cal + hyper.lambda_ood * ood + hyper.lambda_socr * socr
-    total = total + hyper.lambda_ood_cal * ood_cal + hyper.lambda_fix * fix
-    terms = {"cls": cls, "ood": ood, "socr": socr, "cls_cal": cls_cal, "ood_cal": ood_cal, "fix": fix}
-    return Step(total, terms, accepted, pseudo)
+from safeecgmatch.methods.base import Context, Method
+from safeecgmatch.methods.calimatch.step import CaliMatchHyper, CaliMatchSwitches, Heads, step
+from safeecgmatch.methods.parts.branch import Branch
 
 
 def new_branch(
@@ -131,12 +50,12 @@ class CaliMatch(Method[CaliMatchHyper, CaliMatchSwitches]):
     Hyper = CaliMatchHyper
     Switches = CaliMatchSwitches
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context[CaliMatchHyper, CaliMatchSwitches]) -> None:
         super().__init__(context)
-        network = ResNet1D(self.setting.leads, self.setting.num_classes, self.setting.width)
+        network = self.make_network()
         ova = nn.Linear(network.dim, 2 * self.setting.num_classes, bias=False)
         self.branch = new_branch(network, ova, self.hyper, self.switches)
-        self.start = self.setting.scaled(self.switches.start)
+        self.start = self.setting.moment(self.switches.start)
 
     def before_step(self, n: int) -> None:
         if n == self.start:
@@ -144,8 +63,7 @@ class CaliMatch(Method[CaliMatchHyper, CaliMatchSwitches]):
 
     def losses(self, batch: Batch, n: int) -> Iterator[Losses]:
         heads = heads_of(self.branch, four_views(batch, self.rng("views"), self.setting.sampling_rate))
-        result = step(batch.y_l, heads, self.branch.calibration(), self.hyper, self.switches, n >= self.start)
-        yield Losses(result.total, result.terms, result.accepted, result.pseudo)
+        yield step(batch.y_l, heads, self.branch.calibration(), self.hyper, self.switches, n >= self.start)
 
     def after_step(self, n: int) -> None:
         self.branch.clamp_temperatures()

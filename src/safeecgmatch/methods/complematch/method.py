@@ -37,7 +37,7 @@ from safeecgmatch.methods.complematch.views import (
 from safeecgmatch.methods.parts.contrast import supcon_raw
 from safeecgmatch.methods.parts.losses import cross_entropy
 from safeecgmatch.methods.parts.propagation import PseudoLabels, shared_cross_entropy
-from safeecgmatch.methods.parts.twobranch import BRANCHES, OTHER, CoTrained, CoTrainedSwitches
+from safeecgmatch.methods.parts.twobranch import BRANCHES, OTHER, CoTrained, CoTrainedSwitches, TwoBranchHyper
 
 HEADS = ("main", "first", "second")
 WARP, DROPOUT = 1, 2  # names of the random views in the hash
@@ -70,15 +70,15 @@ def step(
     }
 
 
-class CompleMatch(CoTrained):
+class CompleMatch(CoTrained[CompleMatchSwitches]):
     Switches = CompleMatchSwitches
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context[TwoBranchHyper, CompleMatchSwitches]) -> None:
         super().__init__(context)
         self.make_networks(channels_per_lead=2, heads=[f"{name}_{head}" for name in BRANCHES for head in HEADS])
 
     def losses(self, batch: Batch, n: int) -> Iterator[Losses]:
-        length = self.setting.scaled(self.switches.warm_up)
+        length = self.setting.moment(self.switches.warm_up)
         warm_up = n < length
         x = standardise(batch.x_l if warm_up else torch.cat([batch.x_l, batch.x_u]))
         records = batch.record_l if warm_up else torch.cat([batch.record_l, batch.record_u])

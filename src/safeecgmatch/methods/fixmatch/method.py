@@ -10,16 +10,15 @@ the threshold is strict and w is an exponential ramp of 500 iterations; under `p
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from safeecgmatch.engine.contract import Batch, Losses, Outputs, Prediction
-from safeecgmatch.engine.models import ResNet1D
+from safeecgmatch.config import Moment
+from safeecgmatch.engine.contract import Batch, Losses
 from safeecgmatch.engine.views import strong, weak
-from safeecgmatch.methods.base import Context, Hyper, Method, Switches
+from safeecgmatch.methods.base import Hyper, SingleNetwork, Switches
 from safeecgmatch.methods.parts.losses import accept_confident, cross_entropy, exponential_ramp, pseudo_label_loss
 
 
@@ -30,59 +29,38 @@ class FixMatchHyper(Hyper):
 
 class FixMatchSwitches(Switches):
     threshold_strict: bool
-    start: int
-    ramp: int
+    start: Moment
+    ramp: Moment
     average_over: Literal["batch", "selected"]
-
-
-@dataclass(frozen=True)
-class Step:
-    """The mathematics of one iteration on plain logits."""
-
-    total: Tensor
-    terms: dict[str, Tensor]
-    accepted: Tensor
-    pseudo: Tensor
 
 
 def step(
     z_l: Tensor, y_l: Tensor, z_w: Tensor, z_s: Tensor, hyper: FixMatchHyper, switches: FixMatchSwitches, weight: float
-) -> Step:
-    """`weight` is lambda_u w(n); at 0 the second term is exactly 0 and nothing is accepted."""
+) -> Losses:
+    """One iteration on plain logits; where `weight`, lambda_u w(n), is 0 nothing is accepted and L_u is exactly 0."""
     pseudo, accepted = accept_confident(z_w, hyper.threshold, switches.threshold_strict)
     accepted = accepted & (weight > 0)
     supervised = cross_entropy(z_l, y_l)
     unsupervised = pseudo_label_loss(z_s, pseudo, accepted, switches.average_over)
     terms = {"supervised": supervised, "pseudo": unsupervised}
-    return Step(supervised + weight * unsupervised, terms, accepted, pseudo)
+    return Losses(supervised + weight * unsupervised, terms, accepted, pseudo)
 
 
-class FixMatch(Method[FixMatchHyper, FixMatchSwitches]):
+class FixMatch(SingleNetwork[FixMatchHyper, FixMatchSwitches]):
     Hyper = FixMatchHyper
     Switches = FixMatchSwitches
-
-    def __init__(self, context: Context) -> None:
-        super().__init__(context)
-        self.network = ResNet1D(self.setting.leads, self.setting.num_classes, self.setting.width)
 
     def losses(self, batch: Batch, n: int) -> Iterator[Losses]:
         views, rate = self.rng("views"), self.setting.sampling_rate
         x = torch.cat([weak(batch.x_l, views), weak(batch.x_u, views), strong(batch.x_u, views, rate)])
         z_l, z_w, z_s = self.network(x).split([len(batch.x_l), len(batch.x_u), len(batch.x_u)])
-        result = step(z_l, batch.y_l, z_w, z_s, self.hyper, self.switches, self.weight(n))
-        yield Losses(result.total, result.terms, result.accepted, result.pseudo)
+        yield step(z_l, batch.y_l, z_w, z_s, self.hyper, self.switches, self.weight(n))
 
     def weight(self, n: int) -> float:
         """lambda_u w(n): 0 before `start`, then 1 or a ramp, as the protocol says."""
-        if n < self.setting.scaled(self.switches.start):
+        if n < self.setting.moment(self.switches.start):
             return 0.0
-        return self.hyper.lambda_u * exponential_ramp(n, self.setting.scaled(self.switches.ramp))
-
-    def outputs(self, x: Tensor) -> Outputs:
-        return {"class_logits.main": self.network(x)}
-
-    def predict(self, outputs: Outputs) -> dict[str, Prediction]:
-        return {"main": Prediction(outputs["class_logits.main"].log_softmax(dim=1))}
+        return self.hyper.lambda_u * exponential_ramp(n, self.setting.moment(self.switches.ramp))
 
 
 METHOD = FixMatch

@@ -12,28 +12,22 @@ Targets are soft and carry no gradient, but the weak rows share batch statistics
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
+from safeecgmatch.config import Moment
 from safeecgmatch.engine.contract import Batch, Losses, Outputs, Prediction
-from safeecgmatch.engine.models import ResNet1D, initialise_linear_
+from safeecgmatch.engine.models import initialise_linear_
 from safeecgmatch.engine.views import strong, weak
-from safeecgmatch.methods.base import Context, Hyper, Method, Switches
+from safeecgmatch.methods.base import Context, SingleNetwork, Switches
 from safeecgmatch.methods.iomatch.alignment import Alignment, align
-from safeecgmatch.methods.parts.losses import cross_entropy, exponential_ramp, masked_mean, soft_cross_entropy
-from safeecgmatch.methods.parts.one_vs_all import one_vs_all_loss, one_vs_all_probabilities
+from safeecgmatch.methods.iomatch.step import Heads, IOMatchHyper, step
+from safeecgmatch.methods.parts.losses import exponential_ramp
+from safeecgmatch.methods.parts.one_vs_all import one_vs_all_probabilities
 
 MONITOR_BATCH = 128
-
-
-class IOMatchHyper(Hyper):
-    threshold: float  # on the aligned closed-set confidence
-    open_threshold: float  # on the open-set target
-    outlier_threshold: float  # a score below it is an inlier
-    queue: int  # batch means kept for the alignment
 
 
 class IOMatchSwitches(Switches):
@@ -42,62 +36,17 @@ class IOMatchSwitches(Switches):
     projection_dim: int | Literal["features"]
     ova_bias: bool
     head_init: Literal["default_and_xavier", "normal"]
-    ramp: int
-    open_start: int
+    ramp: Moment
+    open_start: Moment
 
 
-class Heads(NamedTuple):
-    closed: Tensor  # (n, K)
-    ova: Tensor  # (n, 2K)
-    open: Tensor  # (n, K+1)
-
-
-Views = tuple[Heads, Heads, Heads]  # labelled, weak, strong
-
-
-@dataclass(frozen=True)
-class Step:
-    """The mathematics of one iteration on plain logits: losses, targets p~ and q, their masks, the next state."""
-
-    total: Tensor
-    terms: dict[str, Tensor]
-    aligned: Tensor
-    target: Tensor
-    inlier_mask: Tensor
-    confident_mask: Tensor
-    open_mask: Tensor
-    state: Alignment | None
-
-
-def step(z: Views, y_l: Tensor, state: Alignment | None, weight: float, opened: bool, hyper: IOMatchHyper) -> Step:
-    """`state` None: nothing is aligned; `weight` of both unlabelled losses; `opened`: the open-set loss counts."""
-    labelled, weakly, strongly = z
-    p = weakly.closed.detach().softmax(dim=1)
-    aligned, state = (p, None) if state is None else align(p, state)
-    outlier, inlier = one_vs_all_probabilities(weakly.ova.detach())
-    score = (aligned * outlier).sum(dim=1)
-    target = torch.cat([aligned * inlier, score[:, None]], dim=1)
-    inlier_mask, confident_mask = score < hyper.outlier_threshold, aligned.amax(dim=1) >= hyper.threshold
-    open_mask = target.amax(dim=1) >= hyper.open_threshold
-    terms = {
-        "closed": cross_entropy(labelled.closed, y_l),
-        "ova": one_vs_all_loss(labelled.ova, y_l),
-        "inlier": masked_mean(soft_cross_entropy(strongly.closed, aligned), inlier_mask & confident_mask, "batch"),
-        "open": masked_mean(soft_cross_entropy(strongly.open, target), open_mask, "batch"),
-    }
-    unlabelled = terms["inlier"] + terms["open"] if opened else terms["inlier"]
-    total = terms["closed"] + terms["ova"] + weight * unlabelled
-    return Step(total, terms, aligned, target, inlier_mask, confident_mask, open_mask, state)
-
-
-class IOMatch(Method[IOMatchHyper, IOMatchSwitches]):
+class IOMatch(SingleNetwork[IOMatchHyper, IOMatchSwitches]):
     Hyper = IOMatchHyper
     Switches = IOMatchSwitches
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context[IOMatchHyper, IOMatchSwitches]) -> None:
         super().__init__(context)
         classes, switches = self.setting.num_classes, self.switches
-        self.network = ResNet1D(self.setting.leads, classes, self.setting.width)
         dim = self.network.dim
         width = dim if switches.projection_dim == "features" else switches.projection_dim
         self.projection = nn.Sequential(nn.Linear(dim, dim), nn.ReLU(), nn.Linear(dim, width))
@@ -120,7 +69,7 @@ class IOMatch(Method[IOMatchHyper, IOMatchSwitches]):
 
     def before_step(self, n: int) -> None:
         """The published code looks at the whole pool before each epoch, and its alignment takes that for training."""
-        if self.alignment is None or not self.switches.monitoring_pass or n % self.setting.epoch:
+        if self.alignment is None or not self.switches.monitoring_pass or n % self.epoch():
             return
         views = self.rng("monitoring views")
         self.eval()
@@ -135,12 +84,11 @@ class IOMatch(Method[IOMatchHyper, IOMatchSwitches]):
         sizes = [len(batch.x_l), len(batch.x_u), len(batch.x_u)]
         split = [head.split(sizes) for head in self.heads(x)]
         labelled, weakly, strongly = (Heads(*rows) for rows in zip(*split, strict=True))
-        weight = exponential_ramp(n, self.setting.scaled(self.switches.ramp))
-        opened = n >= self.setting.scaled(self.switches.open_start)
+        weight = exponential_ramp(n, self.setting.moment(self.switches.ramp))
+        opened = n >= self.setting.moment(self.switches.open_start)
         result = step((labelled, weakly, strongly), batch.y_l, self.alignment, weight, opened, self.hyper)
         self.alignment = result.state
-        accepted = result.inlier_mask & result.confident_mask
-        yield Losses(result.total, result.terms, accepted, result.aligned.argmax(dim=1))
+        yield result
 
     def outputs(self, x: Tensor) -> Outputs:
         heads = self.heads(x)

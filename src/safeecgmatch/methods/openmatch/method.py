@@ -11,77 +11,41 @@ then on forward B on weak and strong views of records drawn among those, by a sa
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
+from safeecgmatch.config import Moment
 from safeecgmatch.engine.contract import Batch, Evaluation, Losses, Outputs, Prediction
-from safeecgmatch.engine.models import ResNet1D
 from safeecgmatch.engine.sampling import Stream, make_stream
 from safeecgmatch.engine.views import strong, weak
-from safeecgmatch.methods.base import Context, Hyper, Method, Switches
-from safeecgmatch.methods.parts.losses import accept_confident, cross_entropy, pseudo_label_loss
-from safeecgmatch.methods.parts.one_vs_all import (
-    one_vs_all_entropy,
-    one_vs_all_loss,
-    one_vs_all_probabilities,
-    soft_consistency_loss,
-)
+from safeecgmatch.methods.base import Context, SingleNetwork, Switches
+from safeecgmatch.methods.openmatch.step import OpenMatchHyper, looks_inlying, step, unseen_score
+from safeecgmatch.methods.parts.losses import accept_confident, pseudo_label_loss
 
 SELECTION_BATCH = 128
 
 
-class OpenMatchHyper(Hyper):
-    lambda_ova: float
-    lambda_em: float
-    lambda_socr: float
-    lambda_fix: float
-
-
 class OpenMatchSwitches(Switches):
-    start: int
+    start: Moment
     threshold: float
     average_over: Literal["batch", "selected"]
 
 
-@dataclass(frozen=True)
-class Step:
-    total: Tensor
-    terms: dict[str, Tensor]
-
-
-def step(z_l: Tensor, o_l: Tensor, y: Tensor, o_1: Tensor, o_2: Tensor, hyper: OpenMatchHyper) -> Step:
-    """Forward A: logits of both labelled views (their labels twice in `y`), one-vs-all logits of both unlabelled."""
-    supervised, ova = cross_entropy(z_l, y), one_vs_all_loss(o_l, y)
-    entropy = (one_vs_all_entropy(o_1) + one_vs_all_entropy(o_2)) / 2
-    socr = soft_consistency_loss(o_1, o_2)
-    total = supervised + hyper.lambda_ova * ova + hyper.lambda_em * entropy + hyper.lambda_socr * socr
-    return Step(total, {"supervised": supervised, "ova": ova, "entropy": entropy, "socr": socr})
-
-
-def looks_inlying(z: Tensor, o: Tensor) -> Tensor:
-    """Whether the pair of the predicted class leans to "inlier"; a tie does not."""
-    predicted = z.argmax(dim=1, keepdim=True)
-    outlier, inlier = one_vs_all_probabilities(o)
-    return (inlier.gather(1, predicted) > outlier.gather(1, predicted)).squeeze(1)
-
-
-class OpenMatch(Method):
+class OpenMatch(SingleNetwork[OpenMatchHyper, OpenMatchSwitches]):
     Hyper = OpenMatchHyper
     Switches = OpenMatchSwitches
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context[OpenMatchHyper, OpenMatchSwitches]) -> None:
         super().__init__(context)
-        self.network = ResNet1D(self.setting.leads, self.setting.num_classes, self.setting.width)
         self.ova = nn.Linear(self.network.dim, 2 * self.setting.num_classes, bias=False)
-        self.start = self.setting.scaled(self.switches.start)
+        self.start = self.setting.moment(self.switches.start)
         self.selected = torch.arange(len(self.data.pool))
         self.stream = self.new_stream()
 
     def new_stream(self) -> Stream:
-        order, batch, epoch = self.switches.batch_order, self.setting.unlabelled_batch, self.setting.epoch
+        order, batch, epoch = self.switches.batch_order, self.setting.unlabelled_batch, self.epoch()
         return make_stream(order, len(self.selected), batch, epoch, self.rng.on_cpu("selected order"))
 
     def heads(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -136,10 +100,8 @@ class OpenMatch(Method):
         return {"class_logits.main": z, "ova_logits.main": o}
 
     def predict(self, outputs: Outputs) -> dict[str, Prediction]:
-        """Unseen score: the outlier probability of the predicted class."""
         z, o = outputs["class_logits.main"], outputs["ova_logits.main"]
-        outlier, _ = one_vs_all_probabilities(o)
-        return {"main": Prediction(z.log_softmax(dim=1), outlier.gather(1, z.argmax(dim=1, keepdim=True)).squeeze(1))}
+        return {"main": Prediction(z.log_softmax(dim=1), unseen_score(z, o))}
 
     def monitors(self) -> dict[str, float]:
         return {"selected_share": len(self.selected) / len(self.data.pool)}

@@ -5,6 +5,8 @@ Shapes: class logits (n, K); one-vs-all logits (n, 2K), first K "outlier", last 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -15,7 +17,10 @@ CLASS_EPS = 1e-5
 
 
 def class_calibration_loss(logits: Tensor, labels: Tensor, alpha: Tensor, temperature: Tensor) -> Tensor:
-    """Eq. (13), L_cls-cal: cross-entropy of softmax(z / T) with target alpha at y, (1 - alpha)/(K - 1) elsewhere."""
+    """Eq. (13), L_cls-cal: cross-entropy of softmax(z / T) with target alpha at y, (1 - alpha)/(K - 1) elsewhere.
+
+    The mean over the batch, where the paper sums; 1e-5 is added inside the logarithm.
+    """
     classes = logits.shape[1]
     true = F.one_hot(labels, classes).to(logits.dtype)
     alpha = alpha[:, None]
@@ -27,6 +32,8 @@ def one_vs_all_calibration_loss(logits: Tensor, labels: Tensor, beta: Tensor, te
     """Eq. (14), L_ood-cal, with s = beta at y and 1 - beta elsewhere and r = one-vs-all probabilities of o / T:
 
     mean_i sum_k -s_ik ln(r_in,k + e) + mean_i max_k -(1 - s_ik) ln(r_out,k + e); the max runs over all k, y included.
+    The paper sums over the batch, and its min_k (of the logarithm, so the max of the loss) stands inside the sum over k
+    and counts K times; here it counts once per record, as in CaliMatch.
     """
     outlier, inlier = one_vs_all_probabilities(logits / temperature)
     true = F.one_hot(labels, outlier.shape[1]).to(logits.dtype)
@@ -37,13 +44,19 @@ def one_vs_all_calibration_loss(logits: Tensor, labels: Tensor, beta: Tensor, te
     return positive.mean() + negative.mean()
 
 
-def inlier_scores(
-    class_logits: Tensor, ova_logits: Tensor, t_class: Tensor, t_ova: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Eq. (15): S = sum_k p_k r_in,k, its complement sum_k p_k r_out,k, and p; all tempered (Eqs. 11-12)."""
+class Scores(NamedTuple):
+    """What is known of unlabelled records, all tempered (Eqs. 11-12)."""
+
+    s_in: Tensor  # (n,) S
+    s_out: Tensor  # (n,) 1 - S
+    p: Tensor  # (n, K)
+
+
+def inlier_scores(class_logits: Tensor, ova_logits: Tensor, t_class: Tensor, t_ova: Tensor) -> Scores:
+    """Eq. (15): S = sum_k p_k r_in,k, its complement sum_k p_k r_out,k, and p."""
     p = (class_logits / t_class).softmax(dim=1)
     outlier, inlier = one_vs_all_probabilities(ova_logits / t_ova)
-    return (p * inlier).sum(dim=1), (p * outlier).sum(dim=1), p
+    return Scores((p * inlier).sum(dim=1), (p * outlier).sum(dim=1), p)
 
 
 def select_inliers(s_in: Tensor, s_out: Tensor, confidence: Tensor, t1: float, t2: float, strict: bool) -> Tensor:

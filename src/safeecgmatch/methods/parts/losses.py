@@ -13,14 +13,15 @@ from torch import Tensor
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Eq. (8), L_cls: mean over the batch of -log softmax(z)_y."""
+    """Eq. (8), L_cls: mean over the batch of -log softmax(z)_y, where the paper sums."""
     return F.cross_entropy(logits, labels)
 
 
 def pseudo_label_loss(logits: Tensor, pseudo: Tensor, accepted: Tensor, average_over: str) -> Tensor:
     """Eq. (17), L_fix: cross-entropy of the accepted rows against their pseudo-labels.
 
-    `average_over` is "batch" (masked rows count 0) or "selected" (mean over the accepted rows; 0 where there is none).
+    The paper sums over the accepted rows and lacks the minus sign. Here `average_over` is "batch" (masked rows count 0)
+    or "selected" (mean over the accepted rows; 0 where there is none).
     """
     rows = F.cross_entropy(logits, pseudo, reduction="none") * accepted
     count = len(rows) if average_over == "batch" else accepted.sum().clamp(min=1)

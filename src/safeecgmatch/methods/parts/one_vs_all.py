@@ -21,7 +21,8 @@ def one_vs_all_probabilities(logits: Tensor) -> tuple[Tensor, Tensor]:
 def one_vs_all_loss(logits: Tensor, labels: Tensor) -> Tensor:
     """Eq. (9), L_ood: mean_j -ln(v_{j,y} + e) + mean_j max_{k != y} -ln(u_{jk} + e), the hardest negative class alone.
 
-    u is the outlier and v the inlier probability, e = 1e-8. Taking u itself for 1 - v keeps the digits near v = 1.
+    u is the outlier and v the inlier probability, e = 1e-8. Taking u itself for 1 - v keeps the digits near v = 1. The
+    paper sums over the batch, and its min over l != k of log(1 - q_l), k unbound, is this max once per record, k = y.
     """
     outlier, inlier = one_vs_all_probabilities(logits)
     positive = -(inlier.gather(1, labels[:, None]) + ONE_VS_ALL_EPS).log()
@@ -31,7 +32,10 @@ def one_vs_all_loss(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def soft_consistency_loss(logits_1: Tensor, logits_2: Tensor) -> Tensor:
-    """Eq. (10), L_socr: mean_i sum_k ||r1_ik - r2_ik||^2 over (outlier, inlier) pairs; gradient on both sides."""
+    """Eq. (10), L_socr: mean_i sum_k ||r1_ik - r2_ik||^2 over (outlier, inlier) pairs; gradient on both sides.
+
+    The paper sums over the batch.
+    """
     first, second = (torch.cat(one_vs_all_probabilities(logits), dim=1) for logits in (logits_1, logits_2))
     return (first - second).square().sum(dim=1).mean()
 

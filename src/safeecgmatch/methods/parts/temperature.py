@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-BOUNDS = (0.2, 5.0)
+from safeecgmatch.engine.contract import TEMPERATURE_BOUNDS
+
+BOUNDS = TEMPERATURE_BOUNDS
 TOLERANCE = 1e-6
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 
+from safeecgmatch.config import Moment
 from safeecgmatch.engine.contract import Evaluation, Outputs, Prediction
 from safeecgmatch.engine.models import ResNet1D, projection_head
 from safeecgmatch.engine.views import standardise
-from safeecgmatch.methods.base import Context, Hyper, Method, Switches
+from safeecgmatch.methods.base import Context, Hyper, Method, S, Switches
 from safeecgmatch.methods.parts.propagation import CoTraining, Propagation, better_branch
 
 BRANCHES = CoTraining.BRANCHES
@@ -28,7 +29,7 @@ class TwoBranchHyper(Hyper):
     projection_dim: int
 
 
-class TwoBranch(Method):
+class TwoBranch(Method[TwoBranchHyper, S]):
     """Backbones "time" and "freq", and projection heads on their features; nothing is shared between the branches."""
 
     Hyper = TwoBranchHyper
@@ -40,7 +41,7 @@ class TwoBranch(Method):
         self.backbones = nn.ModuleDict(
             {name: ResNet1D(channels[name], setting.num_classes, setting.width) for name in BRANCHES}
         )
-        sizes = (8 * setting.width, hyper.projection_hidden, hyper.projection_dim)
+        sizes = (self.backbone("time").dim, hyper.projection_hidden, hyper.projection_dim)
         self.projections = nn.ModuleDict({head: projection_head(*sizes) for head in heads})
 
     def backbone(self, name: str) -> ResNet1D:
@@ -61,19 +62,22 @@ class TwoBranch(Method):
 
 
 class CoTrainedSwitches(Switches):
-    warm_up: int
+    warm_up: Moment
     supcon_temperature: float
     queue: int
     sigma: float
     alpha: float
 
 
-class CoTrained(TwoBranch):
+C = TypeVar("C", bound=CoTrainedSwitches)
+
+
+class CoTrained(TwoBranch[C]):
     """Labels are propagated over each branch's projections; the branch that validates better gives the prediction."""
 
     branch: Tensor
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context[TwoBranchHyper, C]) -> None:
         super().__init__(context)
         hyper, switches, classes = self.hyper, self.switches, self.setting.num_classes
         self.register_buffer("branch", torch.tensor(0))  # the reported one, as its index in BRANCHES

@@ -1,12 +1,12 @@
 """SafeECGMatch (the paper under study): CaliMatch twice, on the signal and on its spectrum.
 
-    L = L^t + lambda_sum L^f,   L^d as in `calimatch.step`                                        Eqs. (18)-(19)
+    L = L^t + lambda_sum L^f,   L^d as in `calimatch/step.py`                                     Eqs. (18)-(19)
 
 The frequency branch sees |rFFT| of the same weak views; its strong view is the first weak spectrum with a band zeroed
 (Eqs. 6-7). Both branches have their own encoder, heads, temperatures, pseudo-labels and mask, and no tensor passes
-between them: neither the paper's equations nor the published code couple them. So lambda_sum cannot change the time
-branch, and scales the frequency branch's loss only, which Adam cancels but for its epsilon. They are back-propagated
-one after the other, which halves the memory.
+between them: neither the paper's equations nor the published code couple them (the variant `coupled` does). So
+lambda_sum cannot change the time branch, and scales the frequency branch's loss only, which Adam cancels but for its
+epsilon. They are back-propagated one after the other, which halves the memory.
 
     prediction: mean of the branches' softmax(z / T_cls); unseen score 1 - mean S       (`release`: the time branch)
 """
@@ -15,39 +15,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Literal
 
 import torch
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 
 from safeecgmatch.engine.contract import Batch, Evaluation, Losses, Outputs, Prediction
-from safeecgmatch.engine.models import ResNet1D
-from safeecgmatch.engine.views import mask_band, spectrum
 from safeecgmatch.methods.base import Context, Method
-from safeecgmatch.methods.calimatch.method import (
-    CaliMatchHyper,
-    CaliMatchSwitches,
-    Step,
-    four_views,
-    heads_of,
-    new_branch,
-    step,
-)
+from safeecgmatch.methods.calimatch.method import four_views, heads_of, new_branch
+from safeecgmatch.methods.calimatch.step import CaliMatchHyper, own_scores, step
 from safeecgmatch.methods.parts.branch import Branch
+from safeecgmatch.methods.parts.calibration import Scores
+from safeecgmatch.methods.safeecgmatch.variants import VARIANTS, SafeECGMatchSwitches
+from safeecgmatch.methods.safeecgmatch.views import spectral_views
 
 REPORTED = {"time": "time", "freq": "freq", "mean_prob": "fused"}
-CALIBRATED = {"full": ("time", "freq"), "no_freq_cal": ("time",), "no_cal": ()}  # branches, by ablation variant
-
-
-class SafeECGMatchSwitches(CaliMatchSwitches):
-    smoothing_tables: Literal["own", "shared"]
-    prediction: Literal["time", "freq", "mean_prob"]
-
-
-def spectral_views(views: list[Tensor], generator: Generator) -> list[Tensor]:
-    """Spectra of the three weak views (Eq. 6), and that of the first unlabelled one with a band masked (Eq. 7)."""
-    labelled, first, second = (spectrum(view) for view in views[:3])
-    return [labelled, first, second, mask_band(first, generator)]
 
 
 def fuse(time: Prediction, freq: Prediction) -> Prediction:
@@ -57,25 +38,28 @@ def fuse(time: Prediction, freq: Prediction) -> Prediction:
     return Prediction(log_mean, (time.ood_score + freq.ood_score) / 2)
 
 
-def named(terms: dict[str, Tensor], branch: str) -> dict[str, Tensor]:
-    return {f"{term}.{branch}": value for term, value in terms.items()}
+def mean_scores(branches: list[Scores]) -> Scores:
+    """What the branches think together: the means of S, 1 - S and p."""
+    return Scores(*(torch.stack(parts).mean(dim=0) for parts in zip(*branches, strict=True)))
 
 
 class SafeECGMatch(Method[CaliMatchHyper, SafeECGMatchSwitches]):
     Hyper = CaliMatchHyper
     Switches = SafeECGMatchSwitches
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context[CaliMatchHyper, SafeECGMatchSwitches]) -> None:
         super().__init__(context)
         setting = self.setting
+        self.variant = VARIANTS[setting.variant]
+        self.switches = self.variant.applied(self.switches)
         self.lambda_sum = 1.0 if setting.lambda_sum is None else setting.lambda_sum
-        self.start = setting.scaled(self.switches.start)
+        self.start = setting.moment(self.switches.start)
         # Both encoders, then both heads, as the published code; also for lambda_sum 0, so that the time branch starts
         # from the same weights whatever lambda_sum is.
-        networks = [ResNet1D(setting.leads, setting.num_classes, setting.width) for _ in range(2)]
+        networks = [self.make_network() for _ in range(2)]
         ovas = [nn.Linear(network.dim, 2 * setting.num_classes, bias=False) for network in networks]
         time, freq = (
-            new_branch(network, ova, self.hyper, self.switches, name in CALIBRATED[setting.variant])
+            new_branch(network, ova, self.hyper, self.switches, name in self.variant.calibrated)
             for name, network, ova in zip(("time", "freq"), networks, ovas, strict=True)
         )
         self.time = time
@@ -88,18 +72,33 @@ class SafeECGMatch(Method[CaliMatchHyper, SafeECGMatchSwitches]):
         if n == self.start:
             self.after_outputs(self.validate_now(n))
 
-    def losses(self, batch: Batch, n: int) -> Iterator[Losses]:
-        views = four_views(batch, self.rng("views"), self.setting.sampling_rate)
-        time = self.branch_step(self.time, views, batch.y_l, n)
-        yield Losses(time.total, named(time.terms, "time"), time.accepted, time.pseudo)
-        if self.freq is not None:
-            freq = self.branch_step(self.freq, spectral_views(views, self.rng("bands")), batch.y_l, n)
-            mask_rate = {"mask_rate.freq": freq.accepted.to(freq.total).mean()}
-            yield Losses(self.lambda_sum * freq.total, named(freq.terms, "freq"), rates=mask_rate)
+    def views(self, batch: Batch) -> dict[str, list[Tensor]]:
+        """Labelled weak, unlabelled weak 1, weak 2 and strong, for each branch."""
+        rate, transform = self.setting.sampling_rate, self.variant.transform
+        time = four_views(batch, self.rng("views"), rate)
+        if self.freq is None:
+            return {"time": time}
+        if transform is None:
+            return {"time": time, "freq": four_views(batch, self.rng("second views"), rate)}
+        return {"time": time, "freq": spectral_views(time, self.rng("bands"), transform)}
 
-    def branch_step(self, branch: Branch, views: list[Tensor], y: Tensor, n: int) -> Step:
-        heads, late = heads_of(branch, views), n >= self.start
-        return step(y, heads, branch.calibration(), self.hyper, self.switches, late, branch.calibrated)
+    def losses(self, batch: Batch, n: int) -> Iterator[Losses]:
+        views, branches, late = self.views(batch), self.branches(), n >= self.start
+        together, judged = {}, None
+        if self.variant.coupled:
+            together = {name: heads_of(branch, views[name]) for name, branch in branches.items()}
+            judged = mean_scores([own_scores(together[name], branches[name].calibration()) for name in branches])
+        for name, branch in branches.items():
+            heads = together[name] if together else heads_of(branch, views[name])
+            now = branch.calibration()
+            result = step(batch.y_l, heads, now, self.hyper, self.switches, late, branch.calibrated, judged)
+            terms = {f"{term}.{name}": value for term, value in result.terms.items()}
+            if name == "time":
+                yield Losses(result.total, terms, result.accepted, result.pseudo)
+            else:
+                assert result.accepted is not None
+                mask_rate = {"mask_rate.freq": result.accepted.to(result.total).mean()}
+                yield Losses(self.lambda_sum * result.total, terms, rates=mask_rate)
 
     def after_step(self, n: int) -> None:
         for branch in self.branches().values():
@@ -116,7 +115,8 @@ class SafeECGMatch(Method[CaliMatchHyper, SafeECGMatchSwitches]):
     def outputs(self, x: Tensor) -> Outputs:
         outputs: Outputs = {}
         for name, branch in self.branches().items():
-            z, o = branch(x if name == "time" else spectrum(x))
+            transform = self.variant.transform if name == "freq" else None
+            z, o = branch(x if transform is None else transform(x))
             outputs |= {f"class_logits.{name}": z, f"ova_logits.{name}": o}
         return outputs
 

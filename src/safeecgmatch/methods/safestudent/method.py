@@ -13,93 +13,29 @@ an average that moves by 0.4 % three times leaves the teacher frozen.
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor
 
 from safeecgmatch.engine.contract import Batch, Evaluation, Losses, Outputs, Prediction
-from safeecgmatch.engine.models import ResNet1D
 from safeecgmatch.engine.views import strong, weak
-from safeecgmatch.methods.base import Context, Hyper, Method, Switches
-from safeecgmatch.methods.parts.losses import cross_entropy, masked_mean, pseudo_label_loss
+from safeecgmatch.methods.base import Context, SingleNetwork
+from safeecgmatch.methods.parts.losses import cross_entropy
 from safeecgmatch.methods.parts.teacher import Teacher
 from safeecgmatch.methods.safestudent.energy import energy_discrepancy
+from safeecgmatch.methods.safestudent.step import StudentHyper, StudentSwitches, step
 
-UNSEEN_MARGIN = 0.1
 PHASE_ONE = 5  # one evaluation in five belongs to it
 ROUNDS = 3
 
 
-class StudentHyper(Hyper):
-    seen_percentile: float
-    unseen_percentile: float
-    teacher_decay: float
-    teacher_every: int
-
-
-class StudentSwitches(Switches):
-    threshold_mode: Literal["percentile", "absolute"]
-    temperature: float
-    lambda_seen: float
-    lambda_uniform: float
-    average_over: Literal["batch", "selected"]
-    weight_unseen: bool
-    teacher_view: Literal["raw", "weak"]
-    teacher_update: Literal["rounds", "ema"]
-    restart_optimizer: bool
-    selection_includes_pretrain: bool
-
-
-@dataclass(frozen=True)
-class Step:
-    """The mathematics of one iteration of phase 2 on plain logits."""
-
-    total: Tensor
-    terms: dict[str, Tensor]
-    ed: Tensor
-    seen: Tensor
-    unseen: Tensor
-    pseudo: Tensor
-
-
-def step(
-    z_l: Tensor, y_l: Tensor, t: Tensor, s: Tensor, ood_ratio: float, hyper: StudentHyper, switches: StudentSwitches
-) -> Step:
-    ed = energy_discrepancy(t.detach(), switches.temperature)
-    if switches.threshold_mode == "absolute":
-        seen, unseen = ed > ood_ratio, ed < max(ood_ratio - UNSEEN_MARGIN, 0.0)
-    else:
-        seen, unseen = ed > ed.quantile(hyper.seen_percentile / 100), ed < ed.quantile(hyper.unseen_percentile / 100)
-    pseudo, log_s = t.argmax(dim=1), s.log_softmax(dim=1)
-    divergence = F.kl_div(log_s, t.detach().log_softmax(dim=1), reduction="none", log_target=True).sum(dim=1)
-    uniformity = -log_s.mean(dim=1) - math.log(s.shape[1])
-    if switches.weight_unseen:
-        largest = ed.masked_fill(~unseen, -math.inf).amax()
-        uniformity = uniformity * ((largest - ed) / (largest + 1e-10)).exp().masked_fill(~unseen, 0.0)
-    over = switches.average_over
-    terms = {
-        "supervised": cross_entropy(z_l, y_l),
-        "hard": pseudo_label_loss(s, pseudo, seen, "selected"),
-        "soft": masked_mean(divergence, seen, over),
-        "uniform": masked_mean(uniformity, unseen, over),
-    }
-    seen_loss = switches.lambda_seen * (terms["hard"] + terms["soft"])
-    total = terms["supervised"] + seen_loss + switches.lambda_uniform * terms["uniform"]
-    return Step(total, terms, ed, seen, unseen, pseudo)
-
-
-class SafeStudent(Method[StudentHyper, StudentSwitches]):
+class SafeStudent(SingleNetwork[StudentHyper, StudentSwitches]):
     Hyper = StudentHyper
     Switches = StudentSwitches
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context[StudentHyper, StudentSwitches]) -> None:
         super().__init__(context)
-        self.network = ResNet1D(self.setting.leads, self.setting.num_classes, self.setting.width)
         self.teacher, self.kept = Teacher(self.network), Teacher(self.network)
         self.kept_accuracy = -1.0  # of the best network of this phase, `kept`
         self.kept_optimizer: dict[str, Any] | None = None
@@ -110,23 +46,26 @@ class SafeStudent(Method[StudentHyper, StudentSwitches]):
         self.phase_one = first * every
         self.round_ends = {(first + rest * i // ROUNDS) * every for i in range(1, ROUNDS)} - {self.phase_one}
 
+    def in_force(self) -> dict[str, Any]:
+        return super().in_force() | {"phase_one": self.phase_one, "round_ends": sorted(self.round_ends)}
+
     def losses(self, batch: Batch, n: int) -> Iterator[Losses]:
         views = self.rng("views")
         x_l = weak(batch.x_l, views)
         if n < self.phase_one:
             supervised = cross_entropy(self.network(x_l), batch.y_l)
-            yield Losses(supervised, {"supervised": supervised})
+            nothing = torch.zeros_like(batch.position_u)
+            yield Losses(supervised, {"supervised": supervised}, accepted=nothing.bool(), pseudo=nothing)
             return
         t = self.teacher(weak(batch.x_u, views) if self.switches.teacher_view == "weak" else batch.x_u)
         z = self.network(torch.cat([x_l, strong(batch.x_u, views, self.setting.sampling_rate)]))
         z_l, s = z.split([len(x_l), len(batch.x_u)])
-        result = step(z_l, batch.y_l, t, s, self.setting.ood_level / 100, self.hyper, self.switches)
-        yield Losses(result.total, result.terms, result.seen, result.pseudo)
+        yield step(z_l, batch.y_l, t, s, self.setting.ood_level / 100, self.hyper, self.switches)
 
     def after_step(self, n: int) -> None:
-        due = (n + 1) % self.setting.scaled(self.hyper.teacher_every) == 0
+        due = (n + 1) % self.setting.moment(self.hyper.teacher_every) == 0
         if self.switches.teacher_update == "ema" and due and n + 1 > self.phase_one:
-            self.teacher.ema_(self.network, self.hyper.teacher_decay, "frozen")
+            self.teacher.ema_(self.network, self.setting.decay(self.hyper.teacher_decay), "frozen")
 
     def after_evaluation(self, evaluation: Evaluation) -> None:
         if evaluation.accuracy > self.kept_accuracy:
@@ -154,11 +93,10 @@ class SafeStudent(Method[StudentHyper, StudentSwitches]):
     def must_beat_early_phases(self) -> bool:
         return self.switches.selection_includes_pretrain
 
-    def outputs(self, x: Tensor) -> Outputs:
-        return {"class_logits.main": self.network(x)}
-
     def predict(self, outputs: Outputs) -> dict[str, Prediction]:
-        return {"main": Prediction(outputs["class_logits.main"].log_softmax(dim=1))}
+        """Unseen score: the student's energy discrepancy, which is large for seen classes, with a minus sign."""
+        z = outputs["class_logits.main"]
+        return {"main": Prediction(z.log_softmax(dim=1), -energy_discrepancy(z, self.switches.temperature))}
 
     def memory(self) -> dict[str, Any]:
         best = {"accuracy": self.kept_accuracy, "weights": self.kept.state(), "optimizer": self.kept_optimizer}

@@ -22,7 +22,7 @@ from safeecgmatch.engine.views import amplitude_phase, spectrum, standardise, we
 from safeecgmatch.methods.base import Context
 from safeecgmatch.methods.parts.contrast import supcon_raw
 from safeecgmatch.methods.parts.propagation import PseudoLabels, shared_cross_entropy
-from safeecgmatch.methods.parts.twobranch import BRANCHES, CoTrained, CoTrainedSwitches
+from safeecgmatch.methods.parts.twobranch import BRANCHES, CoTrained, CoTrainedSwitches, TwoBranchHyper
 
 
 class TSTFCSwitches(CoTrainedSwitches):
@@ -37,15 +37,15 @@ def step(z: Tensor, v: Tensor, y_l: Tensor, by_other: PseudoLabels, temperature:
     }
 
 
-class TSTFC(CoTrained):
+class TSTFC(CoTrained[TSTFCSwitches]):
     Switches = TSTFCSwitches
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context[TwoBranchHyper, TSTFCSwitches]) -> None:
         super().__init__(context)
         self.make_networks(channels_per_lead=2 if self.switches.frequency_input == "amplitude_phase" else 1)
 
     def losses(self, batch: Batch, n: int) -> Iterator[Losses]:
-        warm_up = n < self.setting.scaled(self.switches.warm_up)
+        warm_up = n < self.setting.moment(self.switches.warm_up)
         x = batch.x_l if warm_up else torch.cat([batch.x_l, batch.x_u])
         x = weak(standardise(x), self.rng("views"))
         features = {name: self.backbone(name).features(self.branch_input(name, x)) for name in BRANCHES}

@@ -21,7 +21,7 @@ from safeecgmatch.engine.views import spectrum, weak
 from safeecgmatch.methods.base import Context, Switches
 from safeecgmatch.methods.parts.contrast import supcon_unit
 from safeecgmatch.methods.parts.losses import cross_entropy
-from safeecgmatch.methods.parts.twobranch import BRANCHES, OTHER, TwoBranch
+from safeecgmatch.methods.parts.twobranch import BRANCHES, OTHER, TwoBranch, TwoBranchHyper
 from safeecgmatch.methods.tstfc.rounds import masked_soft_cross_entropy, nearest_neighbours, propagate_rounds
 
 
@@ -48,10 +48,10 @@ def make_bank(
     return scores, scores.amax(dim=1) >= cutoff
 
 
-class TSTFCRelease(TwoBranch):
+class TSTFCRelease(TwoBranch[TSTFCSwitches]):
     Switches = TSTFCSwitches
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context[TwoBranchHyper, TSTFCSwitches]) -> None:
         super().__init__(context)
         self.make_networks(channels_per_lead=1)
         self.banks: dict[str, tuple[Tensor, Tensor]] = {}

@@ -1,0 +1,90 @@
+"""From scratch/ to runs/ and tracking/: a finished cell is taken over if it is exactly the one that is wanted.
+
+Runs inside DVC's own stage, so DVC records what it ran. Imports neither torch nor mlflow.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safeecgmatch.engine.fingerprint import code_of
+from safeecgmatch.files import atomic_path, read_json, read_yaml, write_json
+from safeecgmatch.launching.scratch import Scratch
+from safeecgmatch.tracking.record import flat
+
+NO_PARAMS = ("config_hash", "fingerprint", "in_force")  # what follows from the rest
+LONGEST_LIST = 3
+UPLOAD = "SAFEECGMATCH_UPLOAD"  # environment variable; "0": whoever started DVC has tried to upload all that there is
+
+
+def adopt(path: str, config: Mapping[str, Any], upload: bool = False) -> tuple[bool, str]:
+    """Whether a finished result of this very config was taken over, and a sentence about it (or none).
+
+    With `upload`, one that was trained where MLflow could not be reached is sent there first, by another process.
+    """
+    scratch = Scratch.of(path, config["fingerprint"])
+    good, sentence = scratch.verify()
+    if not good:
+        return False, sentence or refusal(scratch, config)
+    if upload and os.environ.get(UPLOAD) != "0" and not scratch.is_logged():
+        from safeecgmatch.tracking.uploader import Following
+
+        with Following() as uploader:
+            uploader.follow(scratch.folder)
+    with atomic_path(Path("runs", path)) as partial:
+        shutil.copytree(scratch.finished / "run", partial, copy_function=link_or_copy)
+    known = read_json(scratch.mlflow) if scratch.mlflow.exists() else {"run_id": None, "logged": False}
+    write_json(Path("tracking", path, "run.json"), read_json(scratch.finished / "run.json") | known)
+    shutil.rmtree(scratch.folder)
+    for parent in scratch.folder.parents[:4]:  # seed, OOD level, method, dataset
+        if any(parent.iterdir()):
+            break
+        parent.rmdir()
+    return True, f"{path}: trained before with the same params, code and data; taken over from scratch."
+
+
+def link_or_copy(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # another file system, or one without links
+        shutil.copy2(source, target)
+
+
+def refusal(scratch: Scratch, config: Mapping[str, Any]) -> str:
+    """What else was begun or finished for this cell, and why it is not used."""
+    others = [Scratch(folder) for folder in scratch.folder.parent.glob("*") if folder != scratch.folder]
+    begun = [other for other in others if other.finished.is_dir() or other.checkpoint.exists()]
+    begun = [other for other in begun if other.config.exists() and other.record.exists()]
+    if not begun:
+        return ""
+    newest = max(begun, key=lambda other: other.record.stat().st_mtime_ns)
+    what = "a finished result" if newest.finished.is_dir() else "a checkpoint"
+    return f"{newest.folder} holds {what} of {difference(newest, config)}; it is not used."
+
+
+def difference(other: Scratch, config: Mapping[str, Any]) -> str:
+    """Which of params, code and data differ, with the first keys and modules that do."""
+    theirs, ours = ({k: v for k, v in c.items() if k not in NO_PARAMS} for c in (read_yaml(other.config), config))
+    parts = []
+    old, new = flat(theirs), flat(ours)
+    keys = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
+    params = [key for key in keys if not key.startswith("data.")]
+    if params:
+        values = [f"{key} is {old.get(key, 'absent')}, wanted {new.get(key, 'absent')}" for key in params]
+        parts.append(f"other params ({short(values)})")
+    if len(params) < len(keys):
+        parts.append("other data")
+    their_code, our_code = read_json(other.record)["code"], code_of(config["module"])
+    modules = sorted(m for m in their_code.keys() | our_code.keys() if their_code.get(m) != our_code.get(m))
+    if modules:
+        parts.append(f"other code ({short(modules)})")
+    return " and ".join(parts) or "another format"
+
+
+def short(items: list[str]) -> str:
+    more = len(items) - LONGEST_LIST
+    return "; ".join(items[:LONGEST_LIST]) + (f"; and {more} more" if more > 0 else "")

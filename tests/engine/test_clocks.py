@@ -1,0 +1,131 @@
+"""Moments, averages and epochs under budgets other than 50,000: nothing is lost, and nothing changes at 50,000."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from safeecgmatch.config import validate
+from safeecgmatch.engine.contract import Setting, share_of
+from safeecgmatch.errors import UserError
+from safeecgmatch.methods.fixmatch.method import METHOD as FIXMATCH
+from safeecgmatch.methods.parts.teacher import Teacher
+from safeecgmatch.protocols import known_methods, read_protocol, switches
+from tests.methods.toy import run_to, toy_training
+
+DEMO, CPU = (100, 600), (2000, 14_850)  # iterations and pool; the toy draws 8 unlabelled records at a time
+SIZES = pytest.mark.parametrize(("iterations", "pool"), [DEMO, CPU])
+FIXED = [name for name in known_methods() if switches(name, "release", {})["batch_order"] == "fixed"]
+WARMED = {
+    name: key
+    for name in known_methods()
+    for key, entry in read_protocol(name).items()
+    if entry.get("paper") == "warm_up"
+}
+
+
+def setting(iterations: int, warm_up: int = 7) -> Setting:
+    return replace(toy_training("supervised", "paper").setting, iterations=iterations, warm_up=warm_up)
+
+
+@pytest.mark.parametrize(
+    ("moment", "iterations", "expected"),
+    [(500, 50_000, 500), (500, 2_000, 20), (500, 20, 1), (0, 2_000, 0), ("25%", 2_000, 500), ("0.1%", 100, 1),
+     ("0%", 100, 0), ("100%", 100, 100), ("warm_up", 2_000, 7), ("warm_up", 50_000, 7)],
+)  # fmt: skip
+def test_a_moment_in_iterations(moment, iterations, expected):
+    assert setting(iterations).moment(moment) == expected
+
+
+@pytest.mark.parametrize("moment", [-1, "25", "warmup", "120%", 0.5, True])
+def test_what_is_no_moment(moment):
+    values = switches("fixmatch", "paper", {"paper": {"start": moment}})
+    with pytest.raises(UserError, match=r"'start"):
+        validate(FIXMATCH.Switches, values, "fixmatch")
+
+
+def test_a_share_is_at_least_one_iteration_unless_it_is_none():
+    assert [share_of(share, 100) for share in ("40%", "0.4%", "0%", "12.5%")] == [40, 1, 0, 12]
+
+
+def test_an_average_forgets_as_much_over_a_short_run_as_over_the_whole_one():
+    assert setting(50_000).decay(0.999) == 0.999
+    assert setting(2_000).decay(0.999) ** 2_000 == pytest.approx(0.999**50_000)
+
+
+def test_every_method_with_the_papers_warm_up_takes_it_from_the_profile():
+    assert WARMED == {
+        "fixmatch": "start", "openmatch": "start", "scomatch": "start", "adello": "start", "iomatch": "open_start",
+        "calimatch": "start", "safeecgmatch": "start",
+    }  # fmt: skip
+    for name, key in WARMED.items():
+        method = toy_training(name, "paper", iterations=2_000).method
+        assert method.in_force()[key] == method.setting.warm_up == 20
+
+
+@SIZES
+@pytest.mark.parametrize("name", FIXED)
+def test_the_fixed_order_reaches_every_pool_record_within_the_budget(name, iterations, pool):
+    training = toy_training(name, "release", iterations, iterations // 10, pool=pool)
+    drawn = torch.cat([training.pool_stream.next() for _ in range(iterations)])
+    assert len(drawn.unique()) == pool
+    assert training.method.in_force()["epoch"] == -(-pool // 8)
+
+
+def test_at_the_full_budget_an_epoch_is_a_fiftieth():
+    for name in known_methods():
+        assert toy_training(name, "release", 50_000, 1_000, pool=14_850).method.epoch() == 1_000
+
+
+@SIZES
+def test_scomatchs_threshold_moves_under_release(iterations, pool):
+    method = toy_training("scomatch", "release", iterations, iterations // 10, pool=pool).method
+    seen = set()
+    for n in range(iterations):
+        method.state = replace(method.state, tallies=torch.tensor([10, 10, 10, 25]))
+        method.before_step(n)
+        seen.add(round(float(method.state.tau_ood), 4))
+    assert seen == {0.95, round(0.95 * 25 / 30, 4)}, "reset at each epoch, renewed within it"
+
+
+@SIZES
+def test_iomatchs_monitoring_pass_comes_once_per_pass_over_the_pool(iterations, pool, monkeypatch):
+    training = toy_training("iomatch", "release", iterations, iterations // 10, pool=pool)
+    passes = []
+    monkeypatch.setattr(type(training.method.data.pool), "batches", lambda *_: passes.append(1) or iter(()))
+    for n in range(iterations):
+        training.method.before_step(n)
+    assert len(passes) == -(-iterations // -(-pool // 8))
+
+
+def test_adellos_prior_moves_faster_under_a_short_budget():
+    moved = {}
+    for iterations in (50_000, 2_000):
+        training = toy_training("adello", "paper", iterations)
+        training.iterate()
+        moved[iterations] = training.method.prior - 1 / 3
+    assert (moved[2_000] / moved[50_000]).tolist() == pytest.approx([(1 - 0.999**25) / 0.001] * 3, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "protocol", "key", "stated"),
+    [("ecgmatch", "paper", "ema_decay", 0.999), ("ecgmatch", "release", "ema_decay", 0.999),
+     ("safestudent", "release", "teacher_decay", 0.996)],
+)  # fmt: skip
+def test_teachers_average_with_the_decay_in_force(name, protocol, key, stated, monkeypatch):
+    used = set()
+    monkeypatch.setattr(Teacher, "ema_", lambda self, student, decay, buffers: used.add(decay))
+    training = toy_training(name, protocol, iterations=20, evaluate_every=2)
+    run_to(training, 20)
+    assert used == {stated**2_500} == {training.method.in_force()[key]}
+
+
+def test_the_values_in_force_are_what_the_method_uses():
+    ecgmatch = toy_training("ecgmatch", "paper", 2_000, 40, switches={"pretraining": "25%"}).method
+    assert ecgmatch.in_force()["pretraining"] == ecgmatch.pretraining == 520, "up to an evaluation"
+    adello = toy_training("adello", "paper", 2_000, 40).method
+    assert adello.in_force()["distill_start"] == adello.distill_start == 381
+    student = toy_training("safestudent", "release", 2_000, 40).method.in_force()
+    assert (student["phase_one"], student["teacher_every"]) == (400, 400)

@@ -1,0 +1,233 @@
+"""SafeECGMatch's variants: one iteration of each by hand, and what may and may not pass between the branches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from safeecgmatch.config import Ablation
+from safeecgmatch.engine.contract import Losses
+from safeecgmatch.engine.loop import Training
+from safeecgmatch.engine.views import mask_band, spectrum
+from safeecgmatch.methods.calimatch.method import CaliMatch, four_views
+from safeecgmatch.methods.parts.branch import Branch
+from safeecgmatch.methods.parts.smoothing import BINS, TICKS
+from safeecgmatch.methods.safeecgmatch.method import SafeECGMatch
+from safeecgmatch.methods.safeecgmatch.variants import VARIANTS
+from safeecgmatch.methods.safeecgmatch.views import log_spectrum
+from tests.methods.toy import bits, run, toy_training
+
+BEYOND = ("learned_t", "two_time", "coupled", "log_spectrum")
+EAGER = {"inlier_threshold": 0.5, "confidence_threshold": 0.36}  # so that records are selected from the start
+
+
+def training_of(variant: str, protocol: str = "paper", lambda_sum: float = 1.0, **options: Any) -> Training:
+    options = {"hyper": EAGER} | options
+    return toy_training("safeecgmatch", protocol, variant=variant, lambda_sum=lambda_sum, **options)
+
+
+def safe(training: Training) -> SafeECGMatch:
+    assert isinstance(training.method, SafeECGMatch)
+    return training.method
+
+
+def views_by_hand(training: Training, batch: Any) -> dict[str, list[Tensor]]:
+    """What each branch should see, from copies of the generators as they are now."""
+
+    def copied(purpose: str) -> torch.Generator:
+        return torch.Generator().set_state(training.rng(purpose).get_state().clone())
+
+    time = four_views(batch, copied("views"), 100)
+    variant = training.setting.variant
+    if variant == "two_time":
+        return {"time": time, "freq": four_views(batch, copied("second views"), 100)}
+    spectra = [torch.fft.rfft(view).abs() for view in time[:3]]
+    if variant == "log_spectrum":
+        logs = [torch.log(1 + magnitudes) for magnitudes in spectra]
+        spectra = [torch.stack([(row - row.mean()) / row.std(correction=0) for row in part]) for part in logs]
+    return {"time": time, "freq": [*spectra, mask_band(spectra[1], copied("bands"))]}
+
+
+def target(confidence: float, table: Tensor, floor: float) -> float:
+    """The entry of the confidence's bin, clipped into the bin and not below the floor; itself where there is none."""
+    j = max(j for j in range(BINS) if TICKS[j] < confidence)
+    entry = table[j].item()
+    return confidence if entry != entry else max(min(max(entry, TICKS[j]), TICKS[j + 1]), floor)
+
+
+def branch_by_hand(
+    branch: Branch, z: Tensor, o: Tensor, y: Tensor, accepted: Tensor, pseudo: Tensor, axis: str
+) -> dict[str, float]:
+    """Eqs. (8)-(17) for logits of the rows [labelled, weak 1, weak 2, strong], 8 each, with loops."""
+    t_class, t_ova = branch.t_class.item(), branch.t_ova.item()
+    (z_l, _, _, z_s), (o_l, o_1, o_2, _) = z.chunk(4), o.chunk(4)
+
+    def pairs(logits: Tensor, temperature: float = 1.0) -> Tensor:
+        """Inlier probability of each class."""
+        return torch.sigmoid((logits[:, 3:] - logits[:, :3]) / temperature)
+
+    sums = dict.fromkeys(("cls", "ood", "socr", "cls_cal", "ood_cal", "fix"), 0.0)
+    for i, k in enumerate(y.tolist()):
+        others = [j for j in range(3) if j != k]
+        q, q_cal = pairs(o_l)[i], pairs(o_l, t_ova)[i]
+        p_cal = (z_l / t_class).softmax(1)[i]
+        sums["cls"] -= z_l.log_softmax(1)[i, k].item()
+        sums["ood"] += -q[k].log().item() + max(-(1 - q[j]).log().item() for j in others)
+        c_class = p_cal.max().item() if axis == "tempered" else z_l.softmax(1)[i].max().item()
+        c_ova = q_cal.max().item() if axis == "tempered" else q.max().item()
+        alpha, beta = target(c_class, branch.table_class, 1 / 3), target(c_ova, branch.table_ova, 0.5)
+        a = [alpha if j == k else (1 - alpha) / 2 for j in range(3)]
+        sums["cls_cal"] -= sum(a[j] * (p_cal[j] + 1e-5).log().item() for j in range(3))
+        s = [beta if j == k else 1 - beta for j in range(3)]
+        sums["ood_cal"] -= sum(s[j] * q_cal[j].log().item() for j in range(3))
+        sums["ood_cal"] += max(-(1 - s[j]) * (1 - q_cal[j]).log().item() for j in range(3))
+    for i in range(8):
+        sums["socr"] += 2 * (pairs(o_1)[i] - pairs(o_2)[i]).square().sum().item()
+        if accepted[i]:
+            sums["fix"] -= z_s.log_softmax(1)[i, pseudo[i]].item()
+    return {name: value / 8 for name, value in sums.items()}
+
+
+@pytest.mark.parametrize("variant", ["full", *BEYOND])
+def test_an_iteration_by_hand(variant: str) -> None:
+    training = training_of(variant, hyper={"inlier_threshold": 0.5, "confidence_threshold": 0.46})
+    method = safe(training)
+    for _ in range(3):  # tables and fitted temperatures come at iteration 1
+        training.iterate()
+    with torch.no_grad():  # sharp enough for some records to pass and some not
+        for branch in method.branches().values():
+            branch.t_class.fill_(0.4)
+            branch.t_ova.fill_(0.7)
+    batch, _ = training.draw()
+    views = views_by_hand(training, batch)
+    method.train()
+    logits = {name: branch(torch.cat(views[name])) for name, branch in method.branches().items()}
+    p = {name: (z.chunk(4)[1] / method.branches()[name].t_class).softmax(1) for name, (z, _) in logits.items()}
+    q = {
+        name: torch.sigmoid((o.chunk(4)[1][:, 3:] - o.chunk(4)[1][:, :3]) / method.branches()[name].t_ova)
+        for name, (_, o) in logits.items()
+    }
+    score = {name: (p[name] * q[name]).sum(1) for name in p}
+    if variant == "coupled":
+        p = dict.fromkeys(p, (p["time"] + p["freq"]) / 2)
+        score = dict.fromkeys(score, (score["time"] + score["freq"]) / 2)
+    axis = "mixed" if variant == "learned_t" else "tempered"
+    found: dict[str, Losses] = dict(zip(("time", "freq"), method.losses(batch, 3), strict=True))
+    weights = {"cls": 1.0, "ood": 0.5, "socr": 0.5, "cls_cal": 1.0, "ood_cal": 0.5, "fix": 1.0}
+    for name, branch in method.branches().items():
+        accepted = (score[name] > 0.5) & (p[name].amax(1) > 0.46)
+        assert 0 < accepted.sum() < 8
+        terms = branch_by_hand(branch, *logits[name], batch.y_l, accepted, p[name].argmax(1), axis)
+        for term, value in terms.items():
+            assert found[name].terms[f"{term}.{name}"].item() == pytest.approx(value, rel=2e-4, abs=1e-6), (name, term)
+        total = sum(weights[term] * value for term, value in terms.items())
+        assert found[name].total.item() == pytest.approx(total, rel=2e-4)
+        if name == "time":
+            assert torch.equal(found[name].accepted, accepted) and torch.equal(found[name].pseudo, p[name].argmax(1))  # type: ignore[arg-type]
+        else:
+            assert found[name].rates["mask_rate.freq"].item() == pytest.approx(accepted.double().mean().item())
+
+
+def test_coupled_branches_are_both_taught_what_neither_would_learn_alone() -> None:
+    """Logits by hand: time is sure of class 0, frequency a little of class 1; their mean says 0 to both."""
+    training = training_of("coupled")
+    method = safe(training)
+    training.iterate()
+    method.after_outputs(method.validate_now(1))
+    batch, _ = training.draw()
+    with torch.no_grad():
+        for branch, row in zip(method.branches().values(), ([6.0, 0.0, 0.0], [0.0, 1.0, 0.0]), strict=True):
+            branch.network.fc.weight.zero_()
+            branch.network.fc.bias.copy_(torch.tensor(row))
+            branch.ova.weight.zero_()
+            branch.ova.weight[3:] = 5.0  # features are not negative: every pair leans to "inlier"
+            branch.t_class.fill_(1.0)
+            branch.t_ova.fill_(1.0)
+    time, freq = method.losses(batch, 5)
+    assert time.accepted is not None and time.accepted.all() and (time.pseudo == 0).all()
+    assert freq.rates["mask_rate.freq"].item() == 1.0
+    for losses, name, row in ((time, "time", [6.0, 0.0, 0.0]), (freq, "freq", [0.0, 1.0, 0.0])):
+        wanted = F.cross_entropy(torch.tensor([row]), torch.tensor([0])).item()
+        assert losses.terms[f"fix.{name}"].item() == pytest.approx(wanted, rel=1e-5)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_lambda_sum_reaches_the_time_branch_in_the_coupled_variant_alone(variant: str) -> None:
+    """Without its frequency branch (0) nothing is left to be coupled; 1 and 3 differ by Adam's epsilon at most."""
+    branches = [safe(run(training_of(variant, lambda_sum=value, iterations=8))).time for value in (0.0, 1.0, 3.0)]
+    ends = {str(bits(branch.state_dict())) for branch in branches}
+    assert (len(ends) > 1) == (variant == "coupled")
+
+
+def test_learned_t_is_calimatch_in_its_time_branch_bit_for_bit() -> None:
+    alone = toy_training("calimatch", "paper", hyper=EAGER)
+    assert isinstance(alone.method, CaliMatch)
+    start = {name: value.clone() for name, value in alone.method.branch.state_dict().items()}
+    run(alone)
+    training = training_of("learned_t")
+    method = safe(training)
+    method.time.load_state_dict(start)
+    run(training)
+    ends = bits(method.time.state_dict())
+    assert ends == bits(alone.method.branch.state_dict()) and ends != bits(start)
+    assert [row["mask_rate"] for row in training.history] == [row["mask_rate"] for row in alone.history]
+    assert max(row["mask_rate"] for row in training.history) > 0
+    assert method.reported_branch() == "fused" and method.switches.selection_strict  # all else is SafeECGMatch's
+    for branch in method.branches().values():
+        assert branch.t_class.requires_grad and branch.t_class in training.optimizer.state
+
+
+def test_learned_t_changes_nothing_where_temperatures_are_learned_anyway() -> None:
+    """Under `release`: the row of Table 2 equals that of the method by construction."""
+    full, learned = (run(training_of(name, "release")).method.state_dict() for name in ("full", "learned_t"))
+    assert bits(full) == bits(learned)
+
+
+def test_branches_of_two_time_see_the_same_records_in_different_views() -> None:
+    training = training_of("two_time")
+    method, (batch, _) = safe(training), training.draw()
+    views = method.views(batch)
+    for time, second in zip(views["time"], views["freq"], strict=True):
+        assert time.shape == second.shape and not torch.equal(time, second)
+    assert (views["time"][0] - views["freq"][0]).abs().mean() < 0.5  # weak views of the same records
+    outputs = method.eval().outputs(batch.x_u)
+    z, _ = safe(training).branches()["freq"](batch.x_u)
+    assert torch.equal(outputs["class_logits.freq"], z)
+    assert not torch.equal(outputs["class_logits.freq"], outputs["class_logits.time"])  # networks of their own
+
+
+def test_log_spectrum_is_standardised_over_the_record_and_keeps_the_relation_of_its_leads() -> None:
+    x = torch.randn(4, 3, 50, generator=torch.Generator().manual_seed(2)) * torch.tensor([1.0, 5.0, 20.0])[:, None]
+    y = log_spectrum(x)
+    torch.testing.assert_close(y.mean(dim=(1, 2)), torch.zeros(4), atol=1e-6, rtol=0)
+    torch.testing.assert_close(y.std(dim=(1, 2), correction=0), torch.ones(4))
+    assert bool((y.mean(dim=2).diff(dim=1) > 0).all())  # a larger lead stays larger
+    row = (1 + spectrum(x)[0]).log()
+    torch.testing.assert_close(y[0], (row - row.mean()) / row.std(correction=0))
+    assert torch.equal(log_spectrum(torch.zeros(1, 2, 10)), torch.zeros(1, 2, 6))
+
+
+def test_masked_bins_of_a_log_spectrum_are_its_mean_and_the_others_those_of_the_weak_view() -> None:
+    training = training_of("log_spectrum")
+    _, first, _, masked = safe(training).views(training.draw()[0])["freq"]
+    hidden = (masked == 0).all(dim=1)
+    assert hidden.sum(dim=1).tolist() == [int(0.15 * first.shape[-1])] * 8
+    assert torch.equal(masked, torch.where(hidden[:, None], torch.zeros(()), first))
+
+
+@pytest.mark.parametrize("variant", BEYOND)
+def test_every_variant_stores_three_predictions_and_both_pairs_of_temperatures(variant: str) -> None:
+    training = run(training_of(variant, iterations=8))
+    method = safe(training)
+    assert set(method.predict(method.validate_now(8).outputs)) == {"time", "freq", "fused"}
+    temperatures = {f"temperature.{head}.{branch}" for head in ("class", "ova") for branch in ("time", "freq")}
+    assert temperatures | {"mask_rate", "mask_rate.freq", "pseudo_ood_share"} <= set(training.history[-1])
+
+
+def test_the_config_knows_every_variant() -> None:
+    names = [name for name in VARIANTS if name != "full"]
+    assert Ablation(datasets=["ptbxl"], ood_levels=[60], variants=names, lambda_sum=1.0).variants == names  # type: ignore[arg-type]

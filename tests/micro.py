@@ -1,0 +1,125 @@
+"""A small study in a project of its own, made once for all tests that look at the whole graph."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pandas as pd
+import yaml
+from dvc.repo import Repo
+
+ROOT = Path(__file__).resolve().parents[1]
+
+REPORTS = Path("reports/micro/paper")
+
+
+def micro_params() -> dict:
+    content = yaml.safe_load((ROOT / "params.yaml").read_text())
+    content["profile"] = "micro"
+    content["grid"] = {"datasets": ["ptbxl"], "methods": ["supervised", "fixmatch"], "ood_levels": [60], "seeds": [1]}
+    content["ablation"] |= {"datasets": ["ptbxl"], "variants": ["no_cal"]}
+    content["sensitivity"] |= {"lambda_sums": [3.0]}
+    content["data"]["phantom"] = {"records": 300, "seed": 7}
+    content["data"]["ptbxl"] |= {"labels_per_class": 8, "pool_size": 80}
+    content["model"]["width"] = 4
+    content["train"] |= {"iterations": 6, "evaluate_every": 2, "batch": 8}
+    content["checkpoint_every"] = 4
+    return content
+
+
+class Project:
+    """A copy of this project under its own Git and DVC, with the tools of this Python."""
+
+    first_output = ""  # of the command that made the study
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        foreign = ("DVC_", "MLFLOW_", "SAFEECGMATCH_", "GIT_")
+        self.environment = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
+        self.environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        self.environment |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(root / "src")}
+        for role in ("AUTHOR", "COMMITTER"):
+            self.environment |= {f"GIT_{role}_NAME": "test", f"GIT_{role}_EMAIL": "test@example.org"}
+
+    def run(self, *command: str, check: bool = True) -> str:
+        done = subprocess.run(
+            command, cwd=self.root, env=self.environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        assert not check or done.returncode == 0, done.stdout
+        return done.stdout
+
+    def safeecgmatch(self, *arguments: str, check: bool = True) -> str:
+        return self.run(sys.executable, "-m", "safeecgmatch.cli", *arguments, check=check)
+
+    def stale(self) -> set[str]:
+        """The training cells that `dvc status` names, once the fingerprints of the present code are written."""
+        self.run(sys.executable, "stages/code.py")
+        with Repo(str(self.root)) as repo:
+            names = {name.rpartition(":")[2] for name in repo.status()}  # "path/to/dvc.yaml:stage" from afar
+        return {name for name in names if name.startswith("train")}
+
+    def restore(self) -> None:
+        self.run("git", "checkout", "-q", ".")
+        self.run("git", "clean", "-q", "-f", "-d")
+        shutil.rmtree(self.root / "data" / "code")
+        self.run(sys.executable, "stages/code.py")
+
+    @contextmanager
+    def edited(self, *changes: tuple[str, str, str]) -> Iterator[None]:
+        """With `old` replaced by `new` in files of the project, for every (file, old, new); "" stands for its end."""
+        for file, old, new in changes:
+            text = (self.root / file).read_text()
+            assert old in text, f"{file} no longer holds {old!r}"
+            (self.root / file).write_text(text.replace(old, new, 1) if old else text + new)
+        try:
+            yield
+        finally:
+            self.restore()
+
+    def commit(self, message: str) -> None:
+        self.run("git", "add", "-A")
+        self.run("git", "commit", "-q", "-m", message)
+
+    def params(self, **changes: object) -> None:
+        (self.root / "params.yaml").write_text(yaml.safe_dump(micro_params() | changes, sort_keys=False))
+
+    def read(self, name: str) -> pd.DataFrame:
+        return pd.read_csv(self.root / REPORTS / name)
+
+    def mlflow_runs(self) -> pd.DataFrame:
+        script = (
+            "import mlflow, sys; mlflow.set_tracking_uri('sqlite:///mlflow.db');"
+            "mlflow.search_runs(search_all_experiments=True, output_format='pandas').to_csv(sys.stdout)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", script], cwd=self.root, env=self.environment, text=True, capture_output=True
+        )
+        assert done.returncode == 0, done.stderr
+        return pd.read_csv(io.StringIO(done.stdout))
+
+
+def stages_run(output: str) -> list[str]:
+    return [line.split("'")[1] for line in output.splitlines() if line.startswith("Running stage '")]
+
+
+def make_project(root: Path) -> Project:
+    """This working tree without tests, reports and lock, with the micro study's params, committed."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    for name in filter(None, listed.stdout.split("\0")):
+        if not name.startswith(("tests/", "reports/", "docs/")) and name != "dvc.lock" and (ROOT / name).is_file():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, root / name)
+    project = Project(root)
+    project.params()
+    project.run("git", "init", "-q", "-b", "main")
+    project.commit("micro")
+    return project
