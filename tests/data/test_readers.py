@@ -16,7 +16,7 @@ from tests.data.tiny import waves, write_record
 def assert_same(ours: Recording, reference: wfdb.Record) -> None:
     np.testing.assert_array_equal(ours.physical(), reference.p_signal)
     assert ours.rate == reference.fs
-    assert list(ours.units) == reference.units
+    assert (list(ours.units), list(ours.names)) == (reference.units, reference.sig_name)
 
 
 def same_as_wfdb(header: Path) -> None:
