@@ -25,7 +25,7 @@ def train(path: str) -> None:
     params = load_params()
     cell = find_cell(params, path)
     config = resolve(params, cell)
-    adopted, sentence = adopt(path, config)
+    adopted, sentence = adopt(path, config, upload=True)
     if sentence:
         print(sentence, flush=True)
     if adopted:

@@ -68,6 +68,7 @@ class Project:
     def restore(self) -> None:
         self.run("git", "checkout", "-q", ".")
         self.run("git", "clean", "-q", "-f", "-d")
+        shutil.rmtree(self.root / "data" / "code")
         self.run(sys.executable, "stages/code.py")
 
     @contextmanager

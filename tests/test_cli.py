@@ -25,6 +25,8 @@ COMMANDS = [
     ["profile"],
     ["run"],
     ["cells"],
+    ["report"],
+    ["claims"],
     ["protocol"],
     ["mlflow"],
     ["mlflow", "ui"],
@@ -98,16 +100,16 @@ def test_a_broken_profile_is_not_installed(project: Path) -> None:
 
 
 def test_cells_show_their_state(project: Path) -> None:
-    first, second, third = [cell.path for cell in cells(load_params())][:3]
+    first, second, third, fourth = [cell.path for cell in cells(load_params())][:4]
     (project / "runs" / first).mkdir(parents=True)
     record = project / "tracking" / first / "run.json"
     record.parent.mkdir(parents=True)
     record.write_text("{}")
-    checkpoint = project / "scratch" / second / "checkpoint.pt"
-    checkpoint.parent.mkdir(parents=True)
-    checkpoint.write_text("")
+    for path, name in ((second, "checkpoint.pt"), (third, "finished")):
+        (project / "scratch" / path / "fingerprint" / name).mkdir(parents=True)
     lines = [line.split() for line in invoke("cells").splitlines()]
-    assert [line[:2] for line in lines[:3]] == [["done", first], ["checkpointed", second], ["missing", third]]
+    states = [["done", first], ["checkpointed", second], ["trained", third], ["missing", fourth]]
+    assert [line[:2] for line in lines[:4]] == states
     assert len(lines) == len(cells(load_params()))
 
 
@@ -131,6 +133,20 @@ def test_a_mistake_is_one_sentence_and_status_1(tmp_path: Path) -> None:
     assert done.stderr.startswith("Error: params.yaml does not exist") and done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["mlflow", "ui", "--port", "70000"], "70000 is not in the range"),
+        (["run", "--on", "abacus"], "There is no launcher 'abacus'; those that exist are local, slurm, dask."),
+        (["run", "--gpus", "0"], "--gpus was given, but train.device in params.yaml is 'cpu'"),
+    ],
+)
+def test_a_wrong_option_is_told_in_a_sentence(project: Path, arguments: list[str], sentence: str) -> None:
+    command = [sys.executable, "-m", "safeecgmatch.cli", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode != 0 and sentence in done.stderr and "Traceback" not in done.stderr
+
+
 def test_the_command_line_starts_without_heavy_imports() -> None:
     code = (
         "import sys, safeecgmatch.cli; print(sorted({'torch', 'mlflow', 'dvc', 'pandas', 'numpy'} & set(sys.modules)))"
@@ -145,16 +161,16 @@ def test_the_ui_shows_the_store_and_links_to_comparisons(
     import socket
     import urllib.request
 
-    from safeecgmatch import tracking
+    from safeecgmatch.tracking.address import ensure_store
     from safeecgmatch.tracking.store import Store
     from tests.test_tracking import log_cell
 
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    tracking.ensure_store()
+    ensure_store()
     params = yaml.safe_load((project / "params.yaml").read_text())
     setting = f"{params['grid']['ood_levels'][-1]}/{params['grid']['seeds'][0]}"
     for method in ("supervised", "fixmatch"):
-        assert log_cell(f"{params['grid']['datasets'][0]}/{method}/{setting}").logged
+        assert log_cell(f"{params['grid']['datasets'][0]}/{method}/{setting}")["logged"]
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     process = subprocess.Popen(

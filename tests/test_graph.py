@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 
@@ -65,7 +66,7 @@ HARMLESS = [
     ("reporting/tables.py", "", "\n\ndef empty_table() -> list[str]:\n    return []\n"),
     ("launching/local.py", "SECONDS_BETWEEN_TICKS = 0.2", "SECONDS_BETWEEN_TICKS = 0.3"),
     ("launching/cell.py", "PROGRESS = 2.0", "PROGRESS = 3.0"),
-    ("tracking/uploader.py", "LOOKS = 0.5", "LOOKS = 0.6"),
+    ("tracking/uploader.py", "LOOKS = 2.0", "LOOKS = 3.0"),
     ("progress.py", "SECONDS_BETWEEN_LINES = 15.0", "SECONDS_BETWEEN_LINES = 5.0"),
     ("cli.py", "Everything that was asked for", "All that was asked for"),
 ]
@@ -91,7 +92,8 @@ NEW_METHOD = {
     "__init__.py": "",
     "protocol.yaml": "batch_order: {paper: reshuffled, release: fixed, why: as the others}\n"
     "stop_at_val_1: {paper: false, release: false, why: as the others}\n",
-    "losses.py": "def squared(logits, labels):\n    return (logits.softmax(1).gather(1, labels[:, None]) - 1).square().mean()\n",
+    "losses.py": "def squared(logits, labels):\n"
+    "    return (logits.softmax(1).gather(1, labels[:, None]) - 1).square().mean()\n",
     "views.py": "def louder(x):\n    return 1.1 * x\n",
     "method.py": "from safeecgmatch.engine.contract import Losses\n"
     "from safeecgmatch.methods.base import SingleNetwork\n"
@@ -120,4 +122,6 @@ def test_a_new_method_with_its_own_loss_and_view_is_all_that_is_trained(project:
         assert "1 training cells, 1 of them to be trained." in output
         assert (project.root / "runs/ptbxl/louder/60/1/predictions.npz").is_file()
     finally:
+        for name in ("runs", "tracking"):
+            shutil.rmtree(project.root / name / "ptbxl" / "louder", ignore_errors=True)
         project.restore()

@@ -1,112 +1,65 @@
-"""The launcher: a plan from targets, jobs side by side, failures reported, an interrupt that leaves nobody behind."""
+"""Launchers: a plan from targets, cells forked from one warm process, failures told, results adopted only if wanted."""
 
 from __future__ import annotations
 
 import io
 import os
+import shutil
 import signal
 import subprocess
-import sys
 import time
-from itertools import pairwise
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
-from safeecgmatch.cells import cells
+from safeecgmatch.cells import Cell, cells, find_cell
 from safeecgmatch.config import load_params
+from safeecgmatch.engine import fingerprint
+from safeecgmatch.engine.fingerprint import code_of, resolve
 from safeecgmatch.errors import UserError
-from safeecgmatch.launching import graph
+from safeecgmatch.files import write_json
+from safeecgmatch.launching import graph, local, registry, snapshot
+from safeecgmatch.launching.adoption import adopt
 from safeecgmatch.launching.board import Board, Lines
-from safeecgmatch.launching.jobs import Job, Outcome, last_lines
-from safeecgmatch.launching.local import run_local
-from safeecgmatch.launching.places import PLACES, place, places
+from safeecgmatch.launching.cluster import Cluster, load_cluster
+from safeecgmatch.launching.estimate import Speeds, seconds_of, trained_before
+from safeecgmatch.launching.jobs import Failure, Job, Means, command, last_lines
+from safeecgmatch.launching.scratch import Scratch
 from tests.conftest import ROOT
+from tests.micro import Project, micro_params
+
+CELL = "ptbxl/fixmatch/60/1"
 
 
-class Silent:
-    def __init__(self) -> None:
-        self.running, self.most = 0, 0
-
-    def started(self, job: Job) -> None:
-        self.running += 1
-        self.most = max(self.most, self.running)
-
-    def finished(self, outcome: Outcome) -> None:
-        self.running -= 1
-
-    def tick(self) -> None:
-        pass
-
-
-def python(name: str, code: str, folder: Path) -> Job:
-    return Job(name, (sys.executable, "-c", code), folder / f"{name}.log")
-
-
-def test_jobs_run_side_by_side_and_a_failure_stops_nobody(tmp_path: Path) -> None:
-    sleep = "import time; time.sleep(0.3); print('done')"
-    jobs = [python("a", sleep, tmp_path), python("b", "raise SystemExit('no such record')", tmp_path)]
-    jobs += [python(name, sleep, tmp_path) for name in "cd"]
-    report = Silent()
-    outcomes = run_local(jobs, report, at_once=2)
-    assert {outcome.job.name: outcome.status for outcome in outcomes} == {"a": 0, "b": 1, "c": 0, "d": 0}
-    assert report.most == 2 and report.running == 0
-    assert last_lines(tmp_path / "a.log", 3) == ["done"]
-    plan = graph.Plan([], ["a", "b", "c", "d"], ["evaluate", "tables"])
-    text = graph.describe_failures([outcome for outcome in outcomes if outcome.status], plan)
-    assert "b failed" in text and "    no such record" in text
-    assert "1 of 4 cells failed, so evaluate and tables were not run" in text
+def test_plans() -> None:
+    params = load_params(ROOT / "params.yaml")
+    everything = cells(params)
+    whole = graph.make_plan(params, [])
+    assert (whole.before, whole.after, whole.everything) == (graph.SHARED, ["evaluate", "tables"], True)
+    assert set(whole.cells) == set(everything) and graph.make_plan(params, ["tables"]).cells == whole.cells
+    assert graph.make_plan(params, ["evaluate"]).after == ["evaluate"]
+    one = graph.make_plan(params, ["ptbxl/fixmatch/30/1"])
+    assert one == graph.Plan(["code", "split@ptbxl-30-1"], [find_cell(params, "ptbxl/fixmatch/30/1")], [])
+    assert graph.make_plan(params, ["train@ptbxl-fixmatch-30-1"]) == one
+    group = graph.make_plan(params, ["train_safeecgmatch"]).cells
+    assert set(group) == {cell for cell in everything if cell.stage_name == "train_safeecgmatch"}
+    pattern = graph.make_plan(params, ["train@ptbxl-fixmatch-*"])
+    assert len(pattern.cells) == len(params.grid.ood_levels) * len(params.grid.seeds)
+    assert graph.make_plan(params, ["filter@ptbxl"]) == graph.Plan(["filter@ptbxl"], [], [])
+    with pytest.raises(UserError, match="'trian' names no stage or cell"):
+        graph.make_plan(params, ["trian"])
 
 
-def test_an_interrupt_lets_jobs_end_in_order(tmp_path: Path) -> None:
-    trap = (
-        "import signal, sys, time\n"
-        "def end(*_): print('checkpoint written', flush=True); sys.exit(130)\n"
-        "signal.signal(signal.SIGINT, end); print('up', flush=True); time.sleep(60)"
-    )
-    job = python("a", trap, tmp_path)
-
-    class Impatient(Silent):
-        def tick(self) -> None:
-            if last_lines(job.log, 1) == ["up"]:
-                raise KeyboardInterrupt
-
-    began = time.monotonic()
-    with pytest.raises(KeyboardInterrupt):
-        run_local([job], Impatient(), at_once=1)
-    assert last_lines(job.log, 1) == ["checkpoint written"]
-    assert time.monotonic() - began < 30
+def test_the_first_seed_of_everything_comes_first_and_the_most_unseen_before() -> None:
+    ordered = [(cell.seed, cell.ood) for cell in graph.make_plan(load_params(ROOT / "params.yaml"), []).cells]
+    assert ordered == sorted(ordered, key=lambda pair: (pair[0], -pair[1]))
+    assert {ood for _, ood in ordered} == {30, 60}
 
 
-def test_no_more_cells_train_than_there_are_places(tmp_path: Path) -> None:
-    hold = (
-        "import time; from safeecgmatch.launching.places import place\n"
-        "with place():\n    began = time.monotonic(); time.sleep(0.3); print(began, time.monotonic())"
-    )
-    jobs = [python(name, hold, tmp_path) for name in "abc"]
-    with places(1) as to_train:
-        outcomes = run_local(jobs, Silent(), at_once=3, environment=to_train)
-    assert [outcome.status for outcome in outcomes] == [0, 0, 0]
-    turns = sorted(tuple(map(float, last_lines(job.log, 1)[0].split())) for job in jobs)
-    assert all(end <= begin for (_, end), (begin, _) in pairwise(turns))
-
-
-def test_a_killed_cell_frees_its_place_and_without_a_launcher_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    imports = "import time; from safeecgmatch.launching.places import place"
-    code = f"{imports}\nwith place(): print('in', flush=True); time.sleep(60)"
-    with places(1) as to_train:
-        holder = subprocess.Popen([sys.executable, "-c", code], env=os.environ | to_train, stdout=subprocess.PIPE)
-        assert holder.stdout is not None and holder.stdout.readline() == b"in\n"
-        holder.kill()
-        holder.communicate()
-        monkeypatch.setenv(PLACES, to_train[PLACES])
-        with place():
-            pass
-    with place():  # the launcher has ended, its folder is gone
-        pass
-    monkeypatch.delenv(PLACES)
-    with place():
-        pass
+def job(folder: Path, name: str = "fixmatch") -> Job:
+    return Job(Cell("ptbxl", name, 60, 1), folder / name, "u", folder / f"{name}.log")
 
 
 def test_last_lines_see_through_progress_bars(tmp_path: Path) -> None:
@@ -116,170 +69,342 @@ def test_last_lines_see_through_progress_bars(tmp_path: Path) -> None:
     assert last_lines(log, 2) == ["20 %", "30 %"]
 
 
-def test_lines_for_logs_name_failures_and_the_total(tmp_path: Path) -> None:
+def test_failures_are_told_with_the_end_of_their_logs(tmp_path: Path) -> None:
+    bad = job(tmp_path)
+    bad.log.write_text("no such record\n")
+    plan = graph.Plan([], [bad.cell, bad.cell], ["evaluate", "tables"])
+    text = graph.describe_failures([Failure(bad, "exit status 1")], plan)
+    assert "ptbxl/fixmatch/60/1 failed (exit status 1)" in text and "    no such record" in text
+    assert "1 of 2 cells failed, so evaluate and tables were not run" in text
+
+
+def progress(job: Job, iteration: int, seconds: float, begun_at: int = 0) -> None:
+    write_json(Scratch(job.folder).progress, {
+        "iteration": iteration, "iterations": 100, "seconds": seconds, "begun_at": begun_at,
+    })  # fmt: skip
+
+
+def test_the_time_left_comes_from_iterations_and_never_from_waiting(tmp_path: Path, monkeypatch) -> None:
+    jobs = [job(tmp_path, name) for name in ("supervised", "fixmatch", "calimatch")]
+    tally = Lines(jobs, 100, 2, Speeds(), io.StringIO())
+    assert tally.seconds_left() is None and "left" not in tally.summary()
+    tally.started(jobs[0])
+    assert tally.seconds_left() is None, "a cell without an iteration tells nothing"
+    progress(jobs[0], 60, 5.0, begun_at=50)  # 0.5 s per iteration since it went on from a checkpoint
+    assert tally.seconds_left() == pytest.approx((40 * 0.5 + 2 * 100 * 0.5) / 2)
+    assert tally.line(jobs[0]) == "ptbxl/supervised/60/1, 60/100 iterations, 0:20 left"
+    tally.started(jobs[1])
+    tally.queued(jobs[1])
+    assert tally.summary() == "2 queued, 1 running, 0 of 3 done, 1:00 left"
+    tally.finished(jobs[0], None)
+    tally.finished(jobs[1], Failure(jobs[1], "killed"))
+    assert "1 queued, 0 running, 1 of 3 done, 1 failed" in tally.summary()
+
+
+@pytest.mark.parametrize("kind", [Lines, Board])
+def test_board_and_lines_show_failures_at_once_and_the_sum_at_the_end(tmp_path: Path, kind: type[Lines]) -> None:
     stream = io.StringIO()
-    good, bad = (Job(name, (), tmp_path / f"{name}.log") for name in ("good", "bad"))
-    with Lines(2, "training cells", stream) as report:
-        for job, status in ((good, 0), (bad, 1)):
-            report.started(job)
-            report.tick()
-            report.finished(Outcome(job, status, 1.0))
-    lines = stream.getvalue().splitlines()
-    assert lines[0].startswith("bad failed, log in ")
-    assert lines[1].startswith("training cells: 2/2 cells (100 %)")
-
-
-def test_the_board_shows_each_running_job_with_its_last_line(tmp_path: Path) -> None:
-    stream = io.StringIO()
-    job = Job("train@ptbxl-fixmatch-30-1", (), tmp_path / "log")
-    job.log.write_text("ptbxl/fixmatch/30/1: 50/150 iterations\n")
-    with Board(3, "training cells", stream) as report:
-        report.started(job)
+    good, bad = job(tmp_path), job(tmp_path, "calimatch")
+    with kind([good, bad], 100, 1, Speeds(), stream) as report:
+        report.started(good)
+        progress(good, 50, 5.0)
+        report.last = -1e9
         report.tick()
-        report.live.console.print(report.render())
-        shown = stream.getvalue()
-        report.finished(Outcome(job, 1, 2.0))
-        report.tick()
-        report.live.console.print(report.render())
-    assert "train@ptbxl-fixmatch-30-1" in shown and "50/150 iterations" in shown and "0/3" in shown
-    assert "1/3" in stream.getvalue() and "left, 1 failed" in stream.getvalue()
+        if isinstance(report, Board):
+            report.live.console.print(report.render())
+        report.finished(good, None)
+        report.started(bad)
+        report.finished(bad, Failure(bad, "exit status 1"))
+    shown = " ".join(stream.getvalue().split())
+    assert "ptbxl/fixmatch/60/1, 50/100 iterations, 0:05 left" in shown
+    assert "ptbxl/calimatch/60/1 failed (exit status 1), log in" in shown
+    assert "training cells: 0 queued, 0 running, 1 of 2 done, 1 failed" in shown
 
 
-def test_plans() -> None:
+def test_hours_are_estimated_from_trained_cells(tmp_path: Path) -> None:
+    wanted = [Cell("ptbxl", method, 60, 1) for method in ("fixmatch", "calimatch", "adello")]
+    assert seconds_of(wanted, 100, trained_before(tmp_path, "micro")) is None
+    for method, speed in (("fixmatch", 10.0), ("calimatch", 5.0)):
+        record = {"profile": "micro", "cell": {"method": method}, "iterations_per_second": speed}
+        write_json(tmp_path / "tracking" / method / "run.json", record)
+    write_json(tmp_path / "tracking/x/run.json", record | {"profile": "paper", "iterations_per_second": 1e-6})
+    assert seconds_of(wanted, 100, trained_before(tmp_path, "micro")) == pytest.approx(10 + 20 + 15)
+
+
+def test_cluster_yaml_is_documented_and_a_wrong_key_is_told(tmp_path: Path) -> None:
+    assert load_cluster(ROOT / "cluster.yaml") == load_cluster(tmp_path / "absent") == Cluster()
+    (tmp_path / "cluster.yaml").write_text("slurm: {partitoin: gpu}\n")
+    with pytest.raises(UserError, match=r"unknown key 'slurm\.partitoin'"):
+        load_cluster(tmp_path / "cluster.yaml")
+
+
+def test_a_launcher_that_is_unknown_or_lacks_its_package_is_told() -> None:
+    assert registry.launcher("local") is local.launch
+    with pytest.raises(UserError, match="There is no launcher 'abacus'"):
+        registry.launcher("abacus")
+    with pytest.raises(
+        UserError, match=r"--on slurm needs the package no_such; install it with: pip install '\.\[slurm\]'"
+    ):
+        registry.need("no_such", "slurm")
+
+
+@pytest.mark.parametrize(
+    ("device", "visible", "asked", "chosen"),
+    [
+        ("cpu", None, (), ()),
+        ("cuda", None, (), ("0", "1", "2", "3")),
+        ("cuda", None, ("0", "3"), ("0", "3")),
+        ("cuda", "2,3", (), ("2", "3")),
+        ("cuda", None, ("7",), "--gpus names 7, but this machine has 0, 1, 2, 3"),
+        ("cpu", None, ("0",), "train.device in params.yaml is 'cpu'"),
+    ],
+)
+def test_one_cell_per_gpu(monkeypatch, device: str, visible: str | None, asked: tuple[str, ...], chosen) -> None:
     params = load_params(ROOT / "params.yaml")
-    everything = cells(params)
-    whole = graph.make_plan(params, [])
-    assert whole == graph.Plan(graph.SHARED, [cell.stage for cell in everything], ["evaluate", "tables"])
-    assert graph.make_plan(params, ["tables"]) == whole
-    assert graph.make_plan(params, ["evaluate"]).after == ["evaluate"]
-    one = graph.make_plan(params, ["ptbxl/fixmatch/30/1"])
-    assert one == graph.Plan(["code", "split@ptbxl-30-1"], ["train@ptbxl-fixmatch-30-1"], [])
-    assert graph.make_plan(params, ["train@ptbxl-fixmatch-30-1"]) == one
-    group = graph.make_plan(params, ["train_safeecgmatch"]).cells
-    assert group == [cell.stage for cell in everything if cell.stage_name == "train_safeecgmatch"]
-    pattern = graph.make_plan(params, ["train@ptbxl-fixmatch-*"])
-    assert len(pattern.cells) == len(params.grid.ood_levels) * len(params.grid.seeds)
-    assert graph.make_plan(params, ["filter@ptbxl"]) == graph.Plan(["filter@ptbxl"], [], [])
-    with pytest.raises(UserError, match="'trian' names no stage or cell"):
-        graph.make_plan(params, ["trian"])
+    params = params.model_copy(update={"train": params.train.model_copy(update={"device": device})})
+    how = graph.How("local", 0, asked, Cluster(), False)
+    monkeypatch.setattr(graph, "gpu_count", lambda: 4)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    if isinstance(chosen, str):
+        with pytest.raises(UserError, match=chosen):
+            graph.choose_gpus(params, how)
+    else:
+        gpus = graph.choose_gpus(params, how)
+        assert gpus == chosen and (not gpus or graph.cells_at_once(params, how, gpus) == len(gpus))
 
 
-TOY = """\
-stages:
-  split:
-    matrix:
-      dataset: [ptbxl]
-      ood: [30, 60]
-      seed: [1]
-    cmd: echo ${item.ood} > split-${item.ood}
-    outs:
-      - split-${item.ood}
-  train:
-    matrix:
-      ood: [30, 60]
-      cell: [1, 2]
-    cmd: python cell.py ${item.ood} ${item.cell}
-    deps:
-      - cell.py
-      - split-${item.ood}
-    params:
-      - bad
-    outs:
-      - runs/${item.ood}/${item.cell}
-  evaluate:
-    cmd: ls runs/* > metrics
-    deps:
-      - runs
-    outs:
-      - metrics
-  tables:
-    cmd: cp metrics table
-    deps:
-      - metrics
-    outs:
-      - table
-"""
-CELL = """\
-import sys, time, yaml
-from pathlib import Path
-name = "-".join(sys.argv[1:])
-print("training", name)
-if yaml.safe_load(open("params.yaml"))["bad"] == name:
-    sys.exit(f"cell {name} cannot be trained")
-time.sleep(0.5)
-Path("runs", sys.argv[1]).mkdir(parents=True, exist_ok=True)
-Path("runs", *sys.argv[1:]).write_text(name)
-"""
+# Adoption: only exactly what is wanted.
+
+
+class Finished:
+    """A finished result of the micro study's FixMatch cell in a project of its own, with stand-ins for its files."""
+
+    def __init__(self, project: Project, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        shutil.copytree(project.root / "data", root / "data", symlinks=True)
+        shutil.copytree(ROOT / "src", root / "src", ignore=shutil.ignore_patterns("__pycache__"))
+        monkeypatch.chdir(root)
+        monkeypatch.delenv("DVC_ROOT", raising=False)
+        monkeypatch.setattr(fingerprint, "SOURCES", root / "src")
+        self.root, self.params = root, micro_params()
+        config = self.wanted()
+        self.scratch = Scratch.of(CELL, config["fingerprint"])
+        self.scratch.folder.mkdir(parents=True)
+        self.scratch.config.write_text(yaml.safe_dump(config))
+        write_json(self.scratch.record, {"uid": "u", "code": code_of("fixmatch")})
+        with self.scratch.sealing(config["fingerprint"]) as folder:
+            (folder / "run").mkdir()
+            (folder / "run" / "model.safetensors").write_bytes(bytes(1000))
+            write_json(folder / "run.json", {"uid": "u"})
+
+    def wanted(self) -> dict:
+        (self.root / "params.yaml").write_text(yaml.safe_dump(self.params))
+        params = load_params()
+        return resolve(params, find_cell(params, CELL))
 
 
 @pytest.fixture
-def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A small DVC project with the stage names of ours; MLflow is left out."""
+def finished(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Finished:
+    return Finished(project, tmp_path / "root", monkeypatch)
+
+
+def test_what_is_wanted_is_taken_over_with_its_run_id(finished: Finished) -> None:
+    write_json(finished.scratch.mlflow, {"run_id": "r", "logged": True})
+    adopted, sentence = adopt(CELL, finished.wanted())
+    assert adopted and sentence.startswith(f"{CELL}: trained before with the same params, code and data")
+    assert (finished.root / "runs" / CELL / "model.safetensors").read_bytes() == bytes(1000)
+    record = (finished.root / "tracking" / CELL / "run.json").read_text()
+    assert yaml.safe_load(record) == {"uid": "u", "run_id": "r", "logged": True}
+    assert not (finished.root / "scratch" / "ptbxl").exists()
+
+
+def other_params(finished: Finished) -> None:
+    finished.params["methods"]["fixmatch"]["threshold"] = 0.9
+
+
+def other_code(finished: Finished) -> None:
+    with (finished.root / "src/safeecgmatch/methods/fixmatch/method.py").open("a") as stream:
+        stream.write("\nSHARE = 0.5\n")
+
+
+def other_data(finished: Finished) -> None:
+    split = finished.root / "data/splits/ptbxl/60/1/split.npz"
+    content = split.read_bytes()
+    split.unlink()  # it may be a link into DVC's cache
+    split.write_bytes(content + b"x")
+
+
+def truncated(finished: Finished) -> None:
+    (finished.scratch.finished / "run" / "model.safetensors").write_bytes(bytes(500))
+
+
+def edited(finished: Finished) -> None:
+    (finished.scratch.finished / "run" / "model.safetensors").write_bytes(bytes(999) + b"1")
+
+
+def incomplete(finished: Finished) -> None:
+    (finished.scratch.finished / "run" / "model.safetensors").unlink()
+
+
+def unsealed(finished: Finished) -> None:
+    (finished.scratch.finished / "finished.json").write_text("{")
+
+
+def renamed(finished: Finished) -> None:
+    other_params(finished)
+    finished.scratch.folder.rename(finished.scratch.folder.parent / finished.wanted()["fingerprint"])
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (
+            other_params,
+            "holds a finished result of other params (hyper.threshold is 0.95, wanted 0.9); it is not used.",
+        ),
+        (other_code, "holds a finished result of other code (safeecgmatch.methods.fixmatch.method); it is not used."),
+        (other_data, "holds a finished result of other data; it is not used."),
+        (truncated, "was truncated or edited after it was written (run/model.safetensors); it is not used."),
+        (edited, "was truncated or edited after it was written (run/model.safetensors); it is not used."),
+        (incomplete, "has other files than it was written with (run/model.safetensors); it is not used."),
+        (unsealed, "has no readable finished.json; it is not used."),
+        (renamed, "is of the fingerprint "),
+    ],
+)
+def test_anything_else_is_never_taken_over(finished: Finished, change: Callable, reason: str) -> None:
+    change(finished)
+    adopted, sentence = adopt(CELL, finished.wanted())
+    assert not adopted and reason in sentence
+    assert not (finished.root / "runs").exists() and not (finished.root / "tracking").exists()
+
+
+# The local launcher, with real cells.
+
+
+class Watcher:
+    """A report that runs `look` at every tick."""
+
+    def __init__(self, look: Callable[[], None] = lambda: None) -> None:
+        self.look, self.begun, self.most, self.running = look, [], 0, 0
+
+    def started(self, job: Job) -> None:
+        self.begun.append(job.name)
+        self.running += 1
+        self.most = max(self.most, self.running)
+
+    def queued(self, job: Job) -> None:
+        raise AssertionError("nothing is requeued on this machine")
+
+    def finished(self, job: Job, failure: Failure | None) -> None:
+        self.running -= 1
+
+    def tick(self) -> None:
+        self.look()
+
+
+class Study:
+    """Jobs of the micro study with another number of iterations, and a snapshot of it, beside its data."""
+
+    def __init__(self, project: Project, root: Path, monkeypatch: pytest.MonkeyPatch, iterations: int) -> None:
+        root.mkdir()
+        monkeypatch.chdir(root)
+        monkeypatch.delenv("DVC_ROOT", raising=False)
+        content = micro_params()
+        content["train"] |= {"iterations": iterations}
+        (root / "params.yaml").write_text(yaml.safe_dump(content))
+        for name in ("src", "stages"):
+            (root / name).symlink_to(ROOT / name)
+        (root / "data").symlink_to(project.root / "data")
+        self.params = load_params()
+        self.means = Means(snapshot.take(root), root / "data", 2, (), Cluster(), upload=False)
+
+    def job(self, path: str) -> Job:
+        return graph.make_job(self.params, find_cell(self.params, path))
+
+
+def pid_of(job: Job) -> int:
+    return int((job.folder / "lock").read_text())
+
+
+def alive(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").exists() and Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+
+
+def test_a_killed_cell_costs_itself_alone_and_goes_on_next_time(project: Project, tmp_path, monkeypatch) -> None:
+    study = Study(project, tmp_path / "study", monkeypatch, iterations=40)
+    jobs = [study.job(path) for path in (CELL, "ptbxl/supervised/60/1", "ptbxl/safeecgmatch/60/1")]
+    victim = jobs[0]
+
+    def kill_once() -> None:
+        if Scratch(victim.folder).checkpoint.exists() and not kills:
+            os.kill(pid_of(victim), signal.SIGKILL)
+            kills.append(1)
+
+    kills: list[int] = []
+    report = Watcher(kill_once)
+    failures = local.launch(jobs, report, study.means)
+    assert [(failure.job, failure.reason) for failure in failures] == [(victim, "killed by signal 9 (SIGKILL)")]
+    assert report.most == 2 and report.running == 0
+    assert all(Scratch(job.folder).problem() == "" for job in jobs[1:])
+    again = Watcher()
+    assert local.launch([study.job(job.name) for job in jobs], again, study.means) == []
+    assert Scratch(victim.folder).problem() == "" and study.job(CELL).uid == victim.uid
+    assert "iterations" not in jobs[1].log.read_text(), "a finished cell was trained a second time"
+
+
+def test_an_interrupt_lets_cells_write_a_checkpoint_and_leaves_nobody(project: Project, tmp_path, monkeypatch) -> None:
+    study = Study(project, tmp_path / "study", monkeypatch, iterations=10**6)
+    job = study.job(CELL)
+
+    def interrupt() -> None:
+        if Scratch(job.folder).progress.exists():
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        local.launch([job], Watcher(interrupt), study.means)
+    assert Scratch(job.folder).checkpoint.exists() and not alive(pid_of(job))
+    assert "run the same command again to go on" in last_lines(job.log, 1)[0]
+
+
+@pytest.mark.slow
+def test_orphans_end_themselves(project: Project, tmp_path, monkeypatch) -> None:
+    study = Study(project, tmp_path / "study", monkeypatch, iterations=10**6)
+    job = study.job(CELL)
+
+    def kill_the_parent() -> None:
+        if Scratch(job.folder).progress.exists():
+            parent = int(Path(f"/proc/{pid_of(job)}/stat").read_text().split()[3])
+            assert Path(f"/proc/{parent}/status").read_text().split("Threads:")[1].split()[0] == "1"
+            os.kill(parent, signal.SIGKILL)
+
+    [failure] = local.launch([job], Watcher(kill_the_parent), study.means)
+    assert failure.reason == "the process that it was forked from was killed"
+    deadline = time.monotonic() + 60
+    while alive(pid_of(job)):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    assert Scratch(job.folder).checkpoint.exists()
+
+
+def test_a_cell_whose_data_changed_after_submission_refuses(project: Project, tmp_path, monkeypatch) -> None:
+    study = Study(project, tmp_path / "study", monkeypatch, iterations=4)
+    job = study.job(CELL)
+    arguments, environment, where = command(job, study.means, folder=tmp_path / "another")
+    done = subprocess.run(arguments, cwd=where, env=os.environ | environment, capture_output=True, text=True)
+    assert done.returncode == 1 and "changed after submission; submit it again" in done.stderr
+
+
+def test_a_snapshot_is_what_the_tree_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("DVC_ROOT", raising=False)
-    (tmp_path / "dvc.yaml").write_text(TOY)
-    (tmp_path / "cell.py").write_text(CELL)
-    (tmp_path / "params.yaml").write_text("bad: 30-2\n")
-    (tmp_path / ".gitignore").write_text("/runs/\n")
-    subprocess.run(["git", "init", "-q"], check=True)
-    subprocess.run([sys.executable, "-m", "dvc", "init", "-q"], check=True)
-    subprocess.run([sys.executable, "-m", "dvc", "config", "core.analytics", "false"], check=True)
-
-    class NoRecorder:
-        def __enter__(self) -> dict[str, str]:
-            return {}
-
-        def __exit__(self, *_: object) -> None:
-            pass
-
-    monkeypatch.setattr(graph.tracking, "shared_recorder", NoRecorder)
-    return tmp_path
-
-
-@pytest.mark.slow
-def test_the_graph_runs_in_parallel_and_recovers_from_a_failed_cell(toy: Path) -> None:
-    stages = [f"train@{ood}-{cell}" for ood in (30, 60) for cell in (1, 2)]
-    plan = graph.Plan(["split"], stages, ["evaluate", "tables"])
-    failed = graph.run(plan, at_once=3)
-    assert [outcome.job.name for outcome in failed] == ["train@30-2"]
-    assert any("cell 30-2 cannot be trained" in line for line in last_lines(failed[0].job.log, 15))
-    assert sorted(str(file) for file in Path("runs").rglob("*") if file.is_file()) == [
-        "runs/30/1",
-        "runs/60/1",
-        "runs/60/2",
-    ]
-    assert not Path("metrics").exists()
-
-    Path("params.yaml").write_text("bad: none\n")
-    assert graph.run(plan, at_once=2) == []
-    assert Path("table").read_text().split() == ["runs/30:", "1", "2", "runs/60:", "1", "2"]
-    assert graph.stale_stages() == set()
-    before = {file: file.stat().st_mtime_ns for file in Path("runs").rglob("*")}
-    assert graph.run(plan, at_once=2) == []
-    assert before == {file: file.stat().st_mtime_ns for file in Path("runs").rglob("*")}
-
-
-@pytest.mark.slow
-def test_after_an_interrupt_dvc_can_go_on(toy: Path) -> None:
-    """DVC must not be left locked by cells that were ended."""
-    Path("params.yaml").write_text("bad: none\n")
-    Path("cell.py").write_text(CELL.replace("time.sleep(0.5)", "time.sleep(60)"))
-    subprocess.run([sys.executable, "-m", "dvc", "repro", "-q", "split"], check=True, env=graph.environment())
-    code = (
-        "from safeecgmatch.launching import graph\n"
-        "from safeecgmatch.launching.board import board\n"
-        "from safeecgmatch.launching.jobs import Job\n"
-        "from safeecgmatch.launching.local import run_local\n"
-        "job = Job('train@30-1', (*graph.DVC, 'repro', '-s', 'train@30-1'), graph.LOGS / 'train@30-1.log')\n"
-        "with board(1, 'cells') as report: run_local([job], report, 1, graph.environment())\n"
-    )
-    launcher = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
-    while not any("training 30-1" in line for line in last_lines(graph.LOGS / "train@30-1.log", 5)):
-        assert time.monotonic() < deadline and launcher.poll() is None
-        time.sleep(0.2)
-    os.kill(launcher.pid, signal.SIGINT)
-    assert launcher.wait(timeout=70) != 0
-    Path("cell.py").write_text(CELL)
-    assert graph.run(graph.Plan(["split"], ["train@30-1"], []), at_once=1) == []
-    assert Path("runs/30/1").exists()
+    for name in ("src/a.py", "src/__pycache__/a.pyc", "stages/b.py", "params.yaml"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("1")
+    first = snapshot.take(tmp_path)
+    assert snapshot.take(tmp_path) == first
+    (tmp_path / "src/a.py").write_text("2")
+    assert snapshot.take(tmp_path) != first and (first / "src/a.py").read_text() == "1"
+    names = {file.relative_to(first).as_posix() for file in first.rglob("*") if file.is_file()}
+    assert names == {"origin.json", "params.yaml", "src/a.py", "stages/b.py"}
+    assert snapshot.origin(first) == ("", False)

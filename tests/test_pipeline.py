@@ -5,22 +5,30 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 import subprocess
 import sys
+import time
 
 import pandas as pd
 import pytest
 import yaml
 
-from safeecgmatch.cells import cells
+from safeecgmatch.cells import cells, find_cell
 from safeecgmatch.config import load_params
+from safeecgmatch.launching.cluster import Cluster
+from safeecgmatch.launching.graph import make_job
+from safeecgmatch.launching.jobs import Job, Means, command
 from tests.micro import REPORTS, micro_params, stages_run
+
+CELL = "ptbxl/fixmatch/60/1"
 
 
 def test_one_command_makes_every_cell_and_the_tables(project):
     wanted = cells(load_params(project.root / "params.yaml"))
     ran = stages_run(project.first_output)
     assert [cell.stage for cell in wanted] == [stage for stage in ran if stage.startswith("train")]
+    assert project.first_output.count("taken over from scratch") == len(wanted), "DVC trained what was trained"
     for cell in wanted:
         files = sorted(path.name for path in (project.root / "runs" / cell.path).iterdir())
         assert files == ["config.yaml", "history.csv", "model.safetensors", "predictions.npz", "summary.json"]
@@ -62,11 +70,94 @@ def test_the_run_records_point_back_to_commit_and_config(project):
     assert record["run_id"] in set(runs["run_id"])
 
 
-def test_a_cell_made_again_has_the_same_bytes(project):
-    folder = project.root / "runs/ptbxl/fixmatch/60/1"
-    before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    project.run("dvc", "repro", "-f", "-s", "train@ptbxl-fixmatch-60-1")
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+def files_of(project, path: str) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in (project.root / "runs" / path).iterdir()}
+
+
+def job_of(project, path: str, monkeypatch) -> tuple[Job, Means]:
+    """As the launcher would submit it, trained in the project itself."""
+    monkeypatch.chdir(project.root)
+    monkeypatch.delenv("DVC_ROOT", raising=False)
+    params = load_params()
+    return make_job(params, find_cell(params, path)), Means(
+        project.root, project.root / "data", 1, (), Cluster(), False
+    )
+
+
+def test_an_edited_result_is_refused_and_a_cell_made_again_by_dvc_alone_has_the_same_bytes(project, monkeypatch):
+    before = files_of(project, CELL)
+    job, means = job_of(project, CELL, monkeypatch)
+    arguments, environment, where = command(job, means)
+    subprocess.run(arguments, cwd=where, env=project.environment | environment, check=True, capture_output=True)
+    weights = job.folder / "finished" / "run" / "model.safetensors"
+    *content, last = weights.read_bytes()
+    weights.write_bytes(bytes([*content, last ^ 1]))
+    output = project.run("dvc", "repro", "-f", "-s", "train@ptbxl-fixmatch-60-1")
+    assert "was truncated or edited after it was written (run/model.safetensors); it is not used." in output
+    assert "6/6 iterations" in output and files_of(project, CELL) == before
+    assert not job.folder.exists()
+
+
+@pytest.mark.slow
+def test_a_failed_cell_costs_itself_alone_and_nothing_is_trained_twice(project):
+    content = micro_params()
+    content["methods"]["fixmatch"]["treshold"] = 0.9
+    project.params(**content, lambda_sum=2.0)
+    dry = project.safeecgmatch("run", "--dry-run")
+    assert "2 of them to be trained" in dry and "hours of training" in dry and CELL in dry
+    output = project.safeecgmatch("run", "--jobs", "2", check=False)
+    assert f"{CELL} failed (exit status 1)" in output and "unknown key 'treshold'" in output
+    assert "1 of 5 cells failed, so evaluate and tables were not run" in output
+    assert stages_run(output) == ["train_safeecgmatch@ptbxl-60-1"] and "taken over from scratch" in output
+    project.params(lambda_sum=2.0)
+    assert "0 of them to be trained" in project.safeecgmatch("run", "--dry-run")
+    project.params()
+    again = project.safeecgmatch("run")
+    assert "0 of them to be trained" in again, "DVC's run cache holds the cells of the first params"
+    assert stages_run(again) == []
+    project.run("git", "checkout", "-q", ".")
+    project.run("dvc", "checkout", "-q")
+
+
+@pytest.mark.slow
+def test_a_checkpoint_survives_harmless_edits_and_is_refused_after_a_real_one(project, monkeypatch):
+    content = micro_params()
+    content["train"] |= {"iterations": 10**6, "evaluate_every": 10**5}
+    remarks = [("src/safeecgmatch/engine/loop.py", "", "# a remark\n"), ("src/safeecgmatch/cli.py", "", "X = 1\n")]
+    change = ("src/safeecgmatch/methods/fixmatch/method.py", "", "\nSHARE = 0.5\n")
+
+    def train_a_while() -> tuple[dict, str]:
+        """Until two writings of the progress; stopped then. What it told of the progress, and what it printed."""
+        for file in (project.root / "scratch").rglob("progress.json"):
+            file.unlink()
+        process = subprocess.Popen(
+            [sys.executable, "stages/train.py", CELL],
+            cwd=project.root,
+            env=project.environment | {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        while not (found := list((project.root / "scratch").rglob("progress.json"))):
+            assert process.poll() is None, process.communicate()[0]
+            time.sleep(0.2)
+        process.terminate()
+        output = process.communicate()[0]
+        assert process.returncode == 143 and "run the same command again to go on" in output
+        return json.loads(found[0].read_text()), output
+
+    project.params(**content)
+    assert train_a_while()[0]["begun_at"] == 0
+    with project.edited(*remarks):
+        project.params(**content)
+        progress, output = train_a_while()
+        assert progress["begun_at"] > 0 and "not used" not in output
+    with project.edited(change):
+        project.params(**content)
+        progress, output = train_a_while()
+        assert progress["begun_at"] == 0
+        assert "holds a checkpoint of other code (safeecgmatch.methods.fixmatch.method); it is not used." in output
+    shutil.rmtree(project.root / "scratch" / "ptbxl")
 
 
 def test_an_experiment_with_another_weight_reruns_safeecgmatch_alone(project):

@@ -9,7 +9,8 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+import uuid
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from hashlib import md5
 from pathlib import Path
@@ -19,10 +20,22 @@ import numpy as np
 import pytest
 import yaml
 
-from safeecgmatch import tracking
-from safeecgmatch.files import write_json
-from safeecgmatch.tracking.address import child_environment
-from safeecgmatch.tracking.record import CUT_MARK, LONGEST_VALUE, flat, git_state, numbers, tags
+from safeecgmatch.files import digest_of, read_json, write_json
+from safeecgmatch.launching.adoption import adopt
+from safeecgmatch.launching.scratch import Scratch
+from safeecgmatch.tracking import uploader
+from safeecgmatch.tracking.address import child_environment, ensure_store, tracking_uri
+from safeecgmatch.tracking.record import (
+    CUT_MARK,
+    LONGEST_VALUE,
+    finished_record,
+    flat,
+    git_state,
+    numbers,
+    run_record,
+    tags,
+)
+from safeecgmatch.tracking.uploader import Following, backfill
 
 STEPS = (50, 100, 150)
 WEIGHTS = b"weights"
@@ -30,64 +43,88 @@ EXPERIMENT = "safeecgmatch-demo-paper"
 METRICS = {"acc": 0.5, "ece": 0.125, "auroc": None}
 
 
-def write_cell(path: str, config_hash: str = "abc") -> tuple[Path, dict[str, Any]]:
-    """The files of a trained cell under the current folder."""
+def make_config(path: str, config_hash: str = "abc") -> dict[str, Any]:
     dataset, method, ood, seed = path.split("/")
-    cell = {
-        "dataset": dataset,
-        "method": method,
-        "ood": int(ood),
-        "seed": int(seed),
-        "variant": "full",
-        "lambda_sum": None,
-    }
-    config = {
-        "cell": cell,
+    cell = {"dataset": dataset, "method": method, "ood": int(ood), "seed": int(seed)}
+    return {
+        "cell": cell | {"variant": "full", "lambda_sum": None},
         "protocol": "paper",
-        "profile": "demo",
-        "train": {"batch": 32},
+        "module": method,
+        "train": {"batch": 32, "threads": 1},
         "switches": {"lengths": [1, 2]},
+        "data": {"hash": "d"},
         "config_hash": config_hash,
+        "fingerprint": f"print-{config_hash}",
     }
-    folder = Path("runs", path)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.yaml").write_text(yaml.safe_dump(config))
-    lines = [
-        "iteration,val_accuracy,mask_rate",
-        *(f"{step},{step / 1000},{'' if step == 50 else 0.25}" for step in STEPS),
-    ]
-    (folder / "history.csv").write_text("\n".join(lines) + "\n")
-    generator = np.random.default_rng(int(seed))
-    log_probs = np.log(generator.dirichlet([1, 1, 1], 100)).astype(np.float32)
-    arrays = {"test.log_probs.main": log_probs, "test.label": generator.integers(0, 3, 100), "branch": np.array("main")}
-    np.savez(folder / "predictions.npz", **arrays)
-    (folder / "model.safetensors").write_bytes(WEIGHTS)
-    return folder, config
 
 
-def start_cell(path: str, uid: str | None = None, config_hash: str = "abc") -> tuple[tracking.Logger, Path]:
-    folder, config = write_cell(path, config_hash)
-    record = tracking.run_record(config, path=path, data_hash="data", device="cpu", uid=uid)
-    return tracking.start(record, config), folder
+def make_record(config: dict[str, Any], path: str, uid: str = "u") -> dict[str, Any]:
+    return run_record(
+        config,
+        profile="demo",
+        path=path,
+        stage="train@x",
+        code={},
+        device="cpu",
+        uid=uid,
+        origin=("c0ffee", True),
+    )
 
 
-def evaluate(logger: tracking.Logger, *steps: int) -> None:
-    for step in steps:
-        logger.evaluation(
-            step, {"iteration": step, "val_accuracy": step / 1000, "mask_rate": None if step == 50 else 0.25}
-        )
+class Training:
+    """Writes the files of a cell as its training does, with nothing learnt."""
+
+    def __init__(self, path: str, config_hash: str = "abc", uid: str | None = None) -> None:
+        self.path, self.config = path, make_config(path, config_hash)
+        self.scratch = Scratch.of(path, self.config["fingerprint"])
+        self.folder = self.scratch.folder
+        self.record = make_record(self.config, path, uid or uuid.uuid4().hex)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.scratch.config.write_text(yaml.safe_dump(self.config))
+        write_json(self.scratch.record, self.record)
+
+    def evaluate(self, *steps: int, file: Path | None = None) -> None:
+        lines = [f"{step},{step / 1000},{'' if step == 50 else 0.25}" for step in steps]
+        text = "\n".join(["iteration,val_accuracy,mask_rate", *lines]) + "\n"
+        (file or self.scratch.history).write_text(text)
+
+    def finish(self, diverged: bool = False) -> None:
+        with self.scratch.sealing(self.config["fingerprint"]) as folder:
+            outputs = folder / "run"
+            outputs.mkdir()
+            shutil.copy(self.scratch.config, outputs / "config.yaml")
+            self.evaluate(*STEPS, file=outputs / "history.csv")
+            record = finished_record(self.record, {} if diverged else METRICS, 3.0, 150, None)
+            if not diverged:
+                generator = np.random.default_rng(1)
+                log_probs = np.log(generator.dirichlet([1, 1, 1], 100)).astype(np.float32)
+                arrays = {"test.log_probs.main": log_probs, "test.label": generator.integers(0, 3, 100)}
+                np.savez(outputs / "predictions.npz", branch=np.array("main"), **arrays)
+                (outputs / "model.safetensors").write_bytes(WEIGHTS)
+                record["weights_md5"] = digest_of(outputs / "model.safetensors", "md5")
+            write_json(folder / "run.json", record)
+
+    def adopt(self) -> dict[str, Any]:
+        adopted, sentence = adopt(self.path, self.config)
+        assert adopted, sentence
+        return read_json(Path("tracking", self.path, "run.json"))
 
 
-def finish(logger: tracking.Logger, folder: Path) -> tracking.RunResult:
-    result = logger.finish(folder, METRICS, wall_seconds=3.0, iterations_per_second=50.0)
-    write_json(Path("tracking") / folder.relative_to("runs") / "run.json", result.record)
-    return result
+def log_cell(path: str, config_hash: str = "abc") -> dict[str, Any]:
+    """A cell that is followed from its beginning to its end; its run.json."""
+    with Following() as following:
+        training = Training(path, config_hash)
+        following.follow(training.folder)
+        training.evaluate(*STEPS)
+        training.finish()
+    return training.adopt()
 
 
-def log_cell(path: str, config_hash: str = "abc") -> tracking.RunResult:
-    logger, folder = start_cell(path, config_hash=config_hash)
-    evaluate(logger, *STEPS)
-    return finish(logger, folder)
+def eventually(condition: Callable[[], Any], what: str) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.2)
 
 
 def runs() -> list[Any]:
@@ -100,13 +137,6 @@ def history(run_id: str, name: str) -> dict[int, float]:
     from safeecgmatch.tracking.store import Store
 
     return {point.step: point.value for point in Store().client.get_metric_history(run_id, name)}
-
-
-def backfill() -> tuple[int, int]:
-    """How many runs were uploaded, and how many were complete."""
-    from safeecgmatch.tracking import replay
-
-    return replay.backfill(Path())
 
 
 def assert_complete(run: Any) -> None:
@@ -131,7 +161,7 @@ def fresh_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DVC_ROOT", str(folder))
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
-        tracking.ensure_store()
+        ensure_store()
     return folder
 
 
@@ -140,7 +170,7 @@ def project(tmp_path: Path, fresh_store: Path, monkeypatch: pytest.MonkeyPatch) 
     """An empty project with a store, as the current folder."""
     shutil.copytree(fresh_store, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    for name in ("MLFLOW_TRACKING_URI", "DVC_ROOT", "DVC_EXP_NAME", "SAFEECGMATCH_RECORDER"):
+    for name in ("MLFLOW_TRACKING_URI", "DVC_ROOT", "DVC_EXP_NAME"):
         monkeypatch.delenv(name, raising=False)
     return tmp_path
 
@@ -179,22 +209,18 @@ def test_dirty_means_edited_by_a_person(tmp_path: Path) -> None:
     assert git_state(tmp_path) == (commit, True)
 
 
-def test_tags_name_everything_one_searches_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DVC_STAGE", "train@x")
+def test_tags_name_everything_one_searches_by(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DVC_EXP_NAME", "sunny-dog")
-    _, config = write_cell("ptbxl/fixmatch/30/1")
-    record = tracking.run_record(config, path="ptbxl/fixmatch/30/1", data_hash="d", device="cpu")
-    found = tags(record | {"commit": "c0ffee", "dirty": True})
-    expected = {
+    path = "ptbxl/fixmatch/30/1"
+    assert tags(make_record(make_config(path), path)) == {
         "dataset": "ptbxl",
         "method": "fixmatch",
         "ood": "30",
         "seed": "1",
         "variant": "full",
         "lambda_sum": "",
-        "cell": "ptbxl/fixmatch/30/1",
-        "cell_uid": record["uid"],
+        "cell": path,
+        "cell_uid": "u",
         "profile": "demo",
         "protocol": "paper",
         "dvc_stage": "train@x",
@@ -205,104 +231,132 @@ def test_tags_name_everything_one_searches_by(tmp_path: Path, monkeypatch: pytes
         "data_hash": "d",
         "device": "cpu",
     }
-    assert found == expected
 
 
 def test_the_store_follows_dvc_root_and_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.setenv("DVC_ROOT", str(tmp_path))
-    assert tracking.tracking_uri() == f"sqlite:///{tmp_path / 'mlflow.db'}"
+    assert tracking_uri() == f"sqlite:///{tmp_path / 'mlflow.db'}"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")
-    assert tracking.tracking_uri() == "http://127.0.0.1:5000"
-    tracking.ensure_store()  # a server's store is its own business
+    assert tracking_uri() == "http://127.0.0.1:5000"
+    ensure_store()  # a server's store is its own business
     assert not list(tmp_path.iterdir())
 
 
-def test_a_cell_is_one_complete_run(project: Path) -> None:
-    result = log_cell("ptbxl/fixmatch/30/1")
-    assert result.logged
+def test_a_cell_is_one_run_that_grows_is_stopped_goes_on_and_is_complete(project: Path) -> None:
+    with Following() as following:
+        first = Training("ptbxl/fixmatch/30/1")
+        following.follow(first.folder)
+        first.evaluate(50)
+        eventually(lambda: runs() and runs()[0].data.metrics, "the history is not followed while it grows")
+        [run] = runs()
+        assert run.info.status == "RUNNING" and history(run.info.run_id, "val_accuracy") == {50: 0.05}
+    assert [run.info.status for run in runs()] == ["KILLED"]
+    with Following() as following:
+        second = Training(first.path, uid=first.scratch.uid())
+        following.follow(second.folder)
+        second.evaluate(50, 100)
+        second.finish()
     [run] = runs()
-    assert run.info.run_id == result.run_id == result.record["run_id"]
-    assert run.info.run_name == "ptbxl/fixmatch/30/1"
+    record = second.adopt()
+    assert record["run_id"] == run.info.run_id and record["logged"] and run.info.run_name == first.path
     assert_complete(run)
-    assert backfill() == (0, 1)
-
-
-def test_a_resumed_cell_continues_its_own_run(project: Path) -> None:
-    first, _ = start_cell("ptbxl/fixmatch/30/1")
-    evaluate(first, 50)
-    first.interrupt()
-    deadline = time.monotonic() + 60
-    while [run.info.status for run in runs()] != ["KILLED"]:
-        assert time.monotonic() < deadline, "the interrupted run was not marked"
-        time.sleep(0.2)
-    second, folder = start_cell("ptbxl/fixmatch/30/1", uid=first.uid)
-    evaluate(second, 100, 150)
-    result = finish(second, folder)
-    [run] = runs()
-    assert run.info.run_id == result.run_id == first.run_id
-    assert_complete(run)
+    assert backfill(Path()) == (0, 1)
 
 
 def test_a_rerun_supersedes_only_its_like(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with tracking.shared_recorder() as environment:
-        monkeypatch.setenv(*next(iter(environment.items())))
-        first = log_cell("ptbxl/fixmatch/30/1")
-        log_cell("ptbxl/fixmatch/60/1")
-        log_cell("ptbxl/fixmatch/30/1", config_hash="other")
-        with monkeypatch.context() as sweep:
-            sweep.setenv("DVC_EXP_NAME", "sunny-dog")
-            log_cell("ptbxl/fixmatch/30/1")
-        assert not [run for run in runs() if "superseded" in run.data.tags]
-        again = log_cell("ptbxl/fixmatch/30/1")
-    superseded = {run.info.run_id: run.data.tags["superseded"] for run in runs() if "superseded" in run.data.tags}
-    assert superseded == {first.run_id: again.run_id}
+    def log(path: str, config_hash: str) -> dict[str, Any]:
+        training = Training(path, config_hash)
+        training.finish()
+        record = training.adopt()
+        backfill(Path())
+        return record
+
+    first = log("ptbxl/fixmatch/30/1", "abc")
+    log("ptbxl/fixmatch/60/1", "abc")
+    log("ptbxl/fixmatch/30/1", "other")
+    with monkeypatch.context() as sweep:
+        sweep.setenv("DVC_EXP_NAME", "sunny-dog")
+        log("ptbxl/fixmatch/30/1", "abc")
+    assert not [run for run in runs() if "superseded" in run.data.tags]
+    again = log("ptbxl/fixmatch/30/1", "abc")
+    uids = {run.info.run_id: run.data.tags["cell_uid"] for run in runs()}
+    superseded = {uids[run.info.run_id]: run.data.tags["superseded"] for run in runs() if "superseded" in run.data.tags}
+    assert [(uid, uids[by]) for uid, by in superseded.items()] == [(first["uid"], again["uid"])]
     assert len(runs()) == 5
 
 
 def test_a_run_whose_creation_went_unanswered_is_found_again(project: Path) -> None:
     from safeecgmatch.tracking.store import Store
 
-    _, config = write_cell("ptbxl/fixmatch/30/1")
-    record = tracking.run_record(config, path="ptbxl/fixmatch/30/1", data_hash="d", device="cpu")
+    config = make_config("ptbxl/fixmatch/30/1")
+    record = make_record(config, "ptbxl/fixmatch/30/1")
     assert Store().open_run(record, config) == Store().open_run(record, config)
     assert len(runs()) == 1
 
 
-def test_a_lost_store_is_rebuilt_from_the_files_once(project: Path, fresh_store: Path) -> None:
-    log_cell("ptbxl/fixmatch/30/1")
-    shutil.copy(fresh_store / "mlflow.db", project / "mlflow.db")
-    assert backfill() == (1, 0)
-    assert backfill() == (0, 1)
+def test_a_lost_store_is_rebuilt_from_the_files_once(project: Path) -> None:
+    training = Training("ptbxl/fixmatch/30/1")
+    training.finish()
+    assert training.adopt() | {"run_id": None, "logged": False} == read_json(
+        Path("tracking", training.path, "run.json")
+    )
+    assert backfill(Path()) == (1, 0)
+    assert backfill(Path()) == (0, 1)
     [run] = runs()
     assert_complete(run)
 
 
-def test_a_server_that_never_answers_costs_ten_seconds_at_most(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_diverged_cell_is_a_complete_run_that_says_so(project: Path) -> None:
+    training = Training("ptbxl/fixmatch/30/1")
+    training.finish(diverged=True)
+    training.adopt()
+    assert backfill(Path()) == (1, 0)
+    [run] = runs()
+    assert run.info.status == "FINISHED" and run.data.tags["diverged"] == "true" and "test.acc" not in run.data.metrics
+
+
+def test_a_server_that_never_answers_costs_its_time_and_no_byte(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert uploader.SECONDS_FOR_THE_SERVER <= 10
+    monkeypatch.setattr(uploader, "SECONDS_FOR_THE_SERVER", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{silent.getsockname()[1]}")
-        logger, folder = start_cell("ptbxl/fixmatch/30/1")
-        began = time.monotonic()
-        evaluate(logger, *STEPS)
-        assert time.monotonic() - began < 0.5
-        assert logger._ready.wait(120), "mlflow could not be imported"
-        began = time.monotonic()
-        result = finish(logger, folder)
-        assert time.monotonic() - began < 11
-    assert not result.logged and result.run_id is None
+        record = log_cell("ptbxl/fixmatch/30/1")
+    assert not record["logged"] and record["run_id"] is None
+    assert "`safeecgmatch mlflow backfill` uploads what is missing" in capfd.readouterr().err
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
-    assert backfill() == (1, 0)
+    assert backfill(Path()) == (1, 0)
     [run] = runs()
     assert_complete(run)
 
 
-def test_a_recorder_that_cannot_start_does_not_stop_the_cell(
-    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_fault_of_the_follower_is_told_and_stops_no_cell(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (project / "mlflow.db").write_text("this is no database, and longer than a header of one hundred bytes" * 3)
     shutil.rmtree(project / "mlartifacts")
-    assert not log_cell("ptbxl/fixmatch/30/1").logged
-    assert "safeecgmatch mlflow backfill" in capsys.readouterr().err
+    assert not log_cell("ptbxl/fixmatch/30/1")["logged"]
+    told = capfd.readouterr().err
+    assert "mlflow.db: the MLflow store cannot be made or migrated" in told and "mlflow backfill" in told
+
+
+def test_one_bad_cell_is_told_and_keeps_no_other_from_the_store(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from safeecgmatch.tracking.store import Store
+
+    bad, good = Training("ptbxl/fixmatch/30/1"), Training("ptbxl/fixmatch/60/1")
+    bad.scratch.record.write_text("{")
+    good.finish()
+    follower = uploader.Follower(Store())
+    follower.add(bad.folder)
+    follower.add(good.folder)
+    assert not follower.look()
+    assert "MLflow: JSONDecodeError" in capsys.readouterr().err
+    monkeypatch.setattr(uploader, "SECONDS_AFTER_TROUBLE", 0.0)
+    follower.not_before = 0.0
+    follower.look()
+    assert [run.info.status for run in runs()] == ["FINISHED"]
 
 
 @pytest.mark.slow
@@ -311,7 +365,7 @@ def test_four_cells_at_once_on_a_fresh_store(tmp_path: Path, monkeypatch: pytest
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.setenv("DVC_ROOT", str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
-    code = "from tests.test_tracking import log_cell; import sys; sys.exit(not log_cell(sys.argv[1]).logged)"
+    code = "from tests.test_tracking import log_cell; import sys; sys.exit(not log_cell(sys.argv[1])['logged'])"
     paths = [f"ptbxl/fixmatch/30/{seed}" for seed in (1, 2, 3, 4)]
     cells = [subprocess.Popen([sys.executable, "-c", code, path]) for path in paths]
     assert [cell.wait() for cell in cells] == [0, 0, 0, 0]
@@ -349,28 +403,25 @@ def test_a_server_that_dies_in_the_middle_of_a_cell(project: Path, monkeypatch: 
         port = free.getsockname()[1]
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "60")
-    with server(project, port) as process:
-        logger, folder = start_cell("ptbxl/fixmatch/30/1")
-        evaluate(logger, 50)
-        deadline = time.monotonic() + 120
-        while not (logger.run_id and history(logger.run_id, "val_accuracy")):
-            assert time.monotonic() < deadline, "the first evaluation did not arrive"
-            time.sleep(0.5)
+    # The server is on this machine, which may be as slow as it likes.
+    monkeypatch.setattr(uploader, "IMPATIENCE", {"MLFLOW_HTTP_REQUEST_TIMEOUT": "60"})
+    with server(project, port) as process, Following() as following:
+        training = Training("ptbxl/fixmatch/30/1")
+        following.follow(training.folder)
+        training.evaluate(50)
+        eventually(lambda: runs() and runs()[0].data.metrics, "the first evaluation did not arrive")
         os.killpg(process.pid, 9)
         process.wait()
-        evaluate(logger, 100, 150)
-        began = time.monotonic()
-        result = finish(logger, folder)
-        assert time.monotonic() - began < 11
-        assert not result.logged and result.run_id is not None
-    # From here on the server is healthy, and the machine may be as slow as it likes.
-    monkeypatch.setattr("safeecgmatch.tracking.logger.SECONDS_FOR_THE_SERVER", 120.0)
-    monkeypatch.setattr("safeecgmatch.tracking.logger.IMPATIENCE", {"MLFLOW_HTTP_REQUEST_TIMEOUT": "60"})
+        training.evaluate(*STEPS)
+        training.finish()
+    record = training.adopt()
+    assert not record["logged"] and record["run_id"] is not None
+    monkeypatch.setattr(uploader, "SECONDS_FOR_THE_SERVER", 120.0)
     with server(project, port):
-        assert log_cell("ptbxl/fixmatch/60/1").logged
-        assert backfill() == (1, 1)
-        assert backfill() == (0, 2)
+        assert log_cell("ptbxl/fixmatch/60/1")["logged"]
+        assert backfill(Path()) == (1, 1)
+        assert backfill(Path()) == (0, 2)
         assert len(runs()) == 2
         for run in runs():
             assert_complete(run)
-        assert result.run_id in {run.info.run_id for run in runs()}
+        assert record["run_id"] in {run.info.run_id for run in runs()}

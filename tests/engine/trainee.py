@@ -1,29 +1,25 @@
 """A training process for tests that kill it: the real cell, the real checkpoints, nobody to log to.
 
-Usage: python -m tests.engine.trainee METHOD PROTOCOL (in a folder with params.yaml and data/)
+Usage: python -m tests.engine.trainee METHOD (in a folder with params.yaml and data/)
 """
 
 from __future__ import annotations
 
 import sys
-from typing import Any
+from pathlib import Path
 
 from safeecgmatch.cells import Cell
 from safeecgmatch.config import PROPOSED, load_params
-from safeecgmatch.launching.cell import run_cell
-
-
-class NoLog:
-    uid = "none"
-
-    def evaluation(self, iteration: int, metrics: Any) -> None:
-        """Nobody to tell."""
-
-    def interrupt(self) -> None:
-        """Nobody to tell."""
-
+from safeecgmatch.engine.fingerprint import resolve
+from safeecgmatch.launching.adoption import adopt
+from safeecgmatch.launching.cell import train_cell
+from safeecgmatch.launching.scratch import Scratch
 
 if __name__ == "__main__":
     name = sys.argv[1]
+    params = load_params()
     cell = Cell("ptbxl", name, 60, 1, "full", 1.0 if name == PROPOSED else None)
-    run_cell(load_params(), cell, lambda *_: NoLog(), lambda *_: None)
+    config = resolve(params, cell)
+    scratch = Scratch.of(cell.path, config["fingerprint"])
+    train_cell(params, cell, config, scratch, Path("data"), scratch.uid())
+    adopt(cell.path, config)

@@ -16,22 +16,29 @@ from safeecgmatch.files import atomic_path, read_json, read_yaml, write_json
 from safeecgmatch.launching.scratch import Scratch
 from safeecgmatch.tracking.record import flat
 
-HASHES = ("config_hash", "fingerprint")
+NO_PARAMS = ("config_hash", "fingerprint", "in_force")  # what follows from the rest
 LONGEST_LIST = 3
+UPLOAD = "SAFEECGMATCH_UPLOAD"  # environment variable; "0": whoever started DVC has tried to upload all that there is
 
 
-def adopt(path: str, config: Mapping[str, Any], root: Path = Path()) -> tuple[bool, str]:
-    """Whether a finished result of this very config was taken over to `root`, and a sentence about it (or none)."""
+def adopt(path: str, config: Mapping[str, Any], upload: bool = False) -> tuple[bool, str]:
+    """Whether a finished result of this very config was taken over, and a sentence about it (or none).
+
+    With `upload`, one that was trained where MLflow could not be reached is sent there first, by another process.
+    """
     scratch = Scratch.of(path, config["fingerprint"])
-    if not scratch.finished.is_dir():
-        return False, refusal(scratch, config)
-    problem = scratch.problem()
-    if problem:
-        return False, f"{path}: the finished result in {scratch.finished} {problem}; it is not used."
-    with atomic_path(root / "runs" / path) as partial:
+    good, sentence = scratch.verify()
+    if not good:
+        return False, sentence or refusal(scratch, config)
+    if upload and os.environ.get(UPLOAD) != "0" and not scratch.is_logged():
+        from safeecgmatch.tracking.uploader import Following
+
+        with Following() as uploader:
+            uploader.follow(scratch.folder)
+    with atomic_path(Path("runs", path)) as partial:
         shutil.copytree(scratch.finished / "run", partial, copy_function=link_or_copy)
     known = read_json(scratch.mlflow) if scratch.mlflow.exists() else {"run_id": None, "logged": False}
-    write_json(root / "tracking" / path / "run.json", read_json(scratch.finished / "run.json") | known)
+    write_json(Path("tracking", path, "run.json"), read_json(scratch.finished / "run.json") | known)
     shutil.rmtree(scratch.folder)
     for parent in scratch.folder.parents[:4]:  # seed, OOD level, method, dataset
         if any(parent.iterdir()):
@@ -61,7 +68,7 @@ def refusal(scratch: Scratch, config: Mapping[str, Any]) -> str:
 
 def difference(other: Scratch, config: Mapping[str, Any]) -> str:
     """Which of params, code and data differ, with the first keys and modules that do."""
-    theirs, ours = ({k: v for k, v in c.items() if k not in HASHES} for c in (read_yaml(other.config), config))
+    theirs, ours = ({k: v for k, v in c.items() if k not in NO_PARAMS} for c in (read_yaml(other.config), config))
     parts = []
     old, new = flat(theirs), flat(ours)
     keys = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))

@@ -24,7 +24,7 @@ class Tally:
     """Counts, and estimates the time left from iterations: of cells that run and of cells done before."""
 
     def __init__(self, jobs: Sequence[Job], iterations: int, at_once: int, speeds: Speeds) -> None:
-        self.waiting, self.iterations, self.at_once, self.speeds = list(jobs), iterations, max(at_once, 1), speeds
+        self.waiting, self.iterations, self.at_once, self.speeds = list(jobs), iterations, at_once, speeds
         self.total, self.done = len(jobs), 0
         self.running: dict[Job, float] = {}
         self.failures: list[Failure] = []
@@ -63,7 +63,8 @@ class Tally:
         if None in speeds:
             return None
         seconds = [left * (speed or 0.0) for (_, left, _), speed in zip(work, speeds, strict=True)]
-        return max(sum(seconds) / self.at_once, max(seconds, default=0.0))
+        at_once = self.at_once or max(len(self.running), 1)  # a cluster starts as many as it likes
+        return max(sum(seconds) / at_once, max(seconds, default=0.0))
 
     def summary(self) -> str:
         left = self.seconds_left()

@@ -95,7 +95,7 @@ class Session:
 def train_cell(params: Params, cell: Cell, config: dict[str, Any], scratch: Scratch, data: Path, uid: str) -> None:
     """Leave the finished result of `cell`, whose resolved config is `config`, in its scratch folder."""
     with scratch.lock():
-        if scratch.finished.is_dir() and not scratch.problem():
+        if scratch.verify()[0]:
             return  # another process was faster
         inputs = Inputs.open(cell, data)
         training, sets = build(config, inputs)
@@ -154,8 +154,11 @@ def run(session: Session, scratch: Scratch, label: str) -> str:
 
 
 def watch_parent() -> None:
-    """When the process that started this one has gone, end as after a SIGTERM, and hard if that does not help."""
-    parent = os.getppid()
+    """When the process that started this one has gone, end as after a SIGTERM, and hard if that does not help.
+
+    A launcher names itself in SAFEECGMATCH_PARENT: it may go while this process still imports.
+    """
+    parent = int(os.environ.get("SAFEECGMATCH_PARENT", os.getppid()))
 
     def watch() -> None:
         while os.getppid() == parent:

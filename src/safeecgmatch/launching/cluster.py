@@ -20,6 +20,8 @@ class Slurm(Strict):
     cpus: Positive = 1
     memory: str = "8GB"
     minutes: Positive = 24 * 60  # time limit of one cell; what is not done by then goes on from its checkpoint
+    warning_seconds: Positive = 120  # before the time limit, for the checkpoint
+    options: dict[str, str | int | bool] = Field(default_factory=dict)  # further options of sbatch, by their long names
 
 
 class Dask(Strict):

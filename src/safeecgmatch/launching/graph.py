@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -15,16 +15,15 @@ from pathlib import Path
 
 from safeecgmatch.cells import Cell, cells
 from safeecgmatch.config import Params
-from safeecgmatch.engine.fingerprint import resolve
+from safeecgmatch.engine.fingerprint import SOURCES, resolve
 from safeecgmatch.errors import UserError
-from safeecgmatch.files import read_json
 from safeecgmatch.launching import snapshot
 from safeecgmatch.launching.board import board
 from safeecgmatch.launching.cluster import Cluster
 from safeecgmatch.launching.estimate import Speeds, seconds_of, trained_before
 from safeecgmatch.launching.jobs import Failure, Job, Means, last_lines
-from safeecgmatch.launching.ledger import reproduce, stages_to_run
-from safeecgmatch.launching.registry import launcher
+from safeecgmatch.launching.ledger import reproduce, stale_stages
+from safeecgmatch.launching.registry import check, launcher
 from safeecgmatch.launching.scratch import Scratch, scratch_root
 from safeecgmatch.progress import duration
 from safeecgmatch.tracking.address import is_remote, tracking_uri
@@ -107,20 +106,34 @@ def alone() -> Iterator[None]:
 
 def run(plan: Plan, params: Params, how: How) -> list[Failure]:
     """Carry out `plan`; returns the failed cells, after which nothing that depends on cells is run."""
+    if Path("src").resolve() != SOURCES:
+        raise UserError(
+            f"This command runs the code in {SOURCES}, not that of this folder: pip install -e . here first."
+        )
+    gpus = choose_gpus(params, how) if how.on == "local" else ()
+    if not how.dry_run:
+        check(how.on, how.cluster)
     with alone():
         reproduce(*plan.before)
-        stale = stages_to_run(cell.stage for cell in plan.cells)
-        jobs = [make_job(params, cell) for cell in plan.cells if cell.stage in stale]
-        done = [job for job in jobs if Scratch(job.folder).finished.is_dir() and not Scratch(job.folder).problem()]
+        stale = stale_stages(cell.stage for cell in plan.cells)
+        jobs = [make_job(params, cell) for cell in plan.cells if stale.get(cell.stage) is False]
+        done = [job for job in jobs if is_done(job)]
         todo = [job for job in jobs if job not in done]
         waits = f" and {len(done)} trained that wait for DVC" if done else ""
         print(f"{len(plan.cells)} training cells, {len(todo)} of them to be trained{waits}.", flush=True)
         if how.dry_run:
-            print(describe_submission(todo, params, how))
+            print(describe_submission(todo, params, how, gpus))
             return []
-        failures = train(todo, done, params, how) if jobs else []
-        adopt(plan, [job for job in jobs if job not in [failure.job for failure in failures]], failures)
+        failures = train(todo, done, params, how, gpus) if jobs else []
+        adopt(plan, stale, failures)
     return failures
+
+
+def is_done(job: Job) -> bool:
+    good, sentence = Scratch(job.folder).verify()
+    if sentence:
+        print(sentence, flush=True)
+    return good
 
 
 def make_job(params: Params, cell: Cell) -> Job:
@@ -128,11 +141,10 @@ def make_job(params: Params, cell: Cell) -> Job:
     return Job(cell, scratch.folder, scratch.uid(), scratch_root() / "logs" / f"{cell.stage}.log")
 
 
-def train(todo: Sequence[Job], done: Sequence[Job], params: Params, how: How) -> list[Failure]:
+def train(todo: Sequence[Job], done: Sequence[Job], params: Params, how: How, gpus: tuple[str, ...]) -> list[Failure]:
     """Leave every job finished in scratch and, as far as MLflow answers, uploaded."""
     failures: list[Failure] = []
     copy = snapshot.take(Path.cwd())
-    gpus = choose_gpus(params, how) if how.on == "local" else ()
     upload = how.on != "local" and is_remote(tracking_uri())
     means = Means(copy, Path("data").resolve(), cells_at_once(params, how, gpus), gpus, how.cluster, upload)
     launch = launcher(how.on)
@@ -143,36 +155,33 @@ def train(todo: Sequence[Job], done: Sequence[Job], params: Params, how: How) ->
             with board(todo, params.train.iterations, means.at_once, Speeds()) as report:
                 failures = launch(todo, report, means)
         for job in todo if upload else []:
-            if Scratch(job.folder).finished.is_dir() and not is_logged(job):  # its worker did not reach the server
-                uploader.follow(job.folder)
-    shutil.rmtree(copy)
+            if Scratch(job.folder).finished.is_dir() and not Scratch(job.folder).is_logged():
+                uploader.follow(job.folder)  # its worker did not reach the server
+    if how.on == "local":  # on a cluster, cells of another command may still wait for it
+        shutil.rmtree(copy)
     return failures
 
 
-def is_logged(job: Job) -> bool:
-    answer = Scratch(job.folder).mlflow
-    return answer.exists() and read_json(answer)["logged"]
-
-
-def adopt(plan: Plan, good: Sequence[Job], failures: Sequence[Failure]) -> None:
-    """DVC runs the stages, which take the finished results over."""
+def adopt(plan: Plan, stale: Iterable[str], failures: Sequence[Failure]) -> None:
+    """DVC runs the stages, which take the finished results over; with failures, only those of the good cells."""
     if plan.everything and not failures:
         reproduce()
     else:
-        stages = [job.cell.stage for job in good] + ([] if failures else plan.after)
+        failed = {failure.job.cell.stage for failure in failures}
+        stages = [cell.stage for cell in plan.cells if cell.stage in stale and cell.stage not in failed]
+        stages += [] if failures else plan.after
         if stages:
             reproduce("--single-item", *stages)
 
 
 def cells_at_once(params: Params, how: How, gpus: Sequence[str]) -> int:
+    """0: as many as the cluster starts."""
     asked = how.jobs or how.cluster.cells_at_once
     if how.on != "local":
         return asked
-    return min(asked or len(gpus), len(gpus)) if gpus else asked or default_jobs(params)
-
-
-def default_jobs(params: Params) -> int:
-    return max(1, (os.cpu_count() or 1) // params.train.threads)
+    if gpus:
+        return min(asked or len(gpus), len(gpus))
+    return asked or max(1, (os.cpu_count() or 1) // params.train.threads)
 
 
 def choose_gpus(params: Params, how: How) -> tuple[str, ...]:
@@ -197,9 +206,9 @@ def gpu_count() -> int:
     return int(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
 
 
-def describe_submission(todo: Sequence[Job], params: Params, how: How) -> str:
+def describe_submission(todo: Sequence[Job], params: Params, how: How, gpus: tuple[str, ...]) -> str:
     """What would be submitted, in its order, with the time that it will take as far as trained cells tell."""
-    at_once = how.jobs or how.cluster.cells_at_once or (default_jobs(params) if how.on == "local" else 0)
+    at_once = cells_at_once(params, how, gpus)
     seconds = seconds_of((job.cell for job in todo), params.train.iterations, trained_before(Path(), params.profile))
     head = f"On {how.on}, {at_once or 'as many as the cluster starts'} at a time:"
     lines = [head, *(f"  {job.cell.stage:48} {job.name}" for job in todo)]

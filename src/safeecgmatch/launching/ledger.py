@@ -9,13 +9,15 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from safeecgmatch.errors import UserError
+from safeecgmatch.launching.adoption import UPLOAD
 
 DVC = (sys.executable, "-m", "dvc", "--wait-for-lock")  # without it a second DVC process gives up at once
 
 
 def environment() -> dict[str, str]:
     """Stages say `python`; that must be the one that runs this, also where its environment is not activated."""
-    return {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    return {**os.environ, "PATH": path, UPLOAD: "0"}
 
 
 def reproduce(*arguments: str) -> None:
@@ -25,21 +27,22 @@ def reproduce(*arguments: str) -> None:
         raise UserError(f"`dvc {named}` failed; its messages are above.")
 
 
-def stages_to_run(stages: Iterable[str]) -> set[str]:
-    """Those of `stages` that are out of date and that DVC's cache of former runs cannot restore."""
+def stale_stages(stages: Iterable[str]) -> dict[str, bool]:
+    """Those of `stages` that are out of date, and whether DVC's cache of former runs can restore them."""
     from dvc.exceptions import DvcException
     from dvc.repo import Repo, lock_repo
     from dvc.stage.cache import RunCacheNotFoundError
 
-    to_run = set()
+    stale = {}
     try:
         with Repo() as repo, lock_repo(repo):
             for name in set(repo.status()).intersection(stages):
                 [stage] = repo.stage.collect(name)
                 try:
                     repo.stage_cache.restore(stage)
+                    stale[name] = True
                 except RunCacheNotFoundError:
-                    to_run.add(name)
+                    stale[name] = False
     except DvcException as error:
         raise UserError(f"DVC does not tell what is out of date: {' '.join(str(error).split())}") from None
-    return to_run
+    return stale

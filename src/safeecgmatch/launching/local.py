@@ -13,10 +13,15 @@ from collections import deque
 from collections.abc import Sequence
 
 from safeecgmatch.errors import UserError
+from safeecgmatch.launching.cluster import Cluster
 from safeecgmatch.launching.jobs import Failure, Job, Means, Report, environment
 from safeecgmatch.launching.scratch import Scratch
 
 SECONDS_BETWEEN_TICKS = 0.2
+
+
+def check(cluster: Cluster) -> None:
+    """Nothing can be missing: this machine is here."""
 
 
 def launch(jobs: Sequence[Job], report: Report, means: Means) -> list[Failure]:

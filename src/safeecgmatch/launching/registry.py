@@ -6,6 +6,7 @@ from importlib import import_module
 from importlib.util import find_spec
 
 from safeecgmatch.errors import UserError
+from safeecgmatch.launching.cluster import Cluster
 from safeecgmatch.launching.jobs import Launcher
 
 LAUNCHERS = {name: f"safeecgmatch.launching.{name}" for name in ("local", "slurm", "dask")}
@@ -16,6 +17,12 @@ def launcher(name: str) -> Launcher:
     if name not in LAUNCHERS:
         raise UserError(f"There is no launcher '{name}'; those that exist are {', '.join(LAUNCHERS)}.")
     return import_module(LAUNCHERS[name]).launch
+
+
+def check(name: str, cluster: Cluster) -> None:
+    """One sentence, before anything else is done, where this launcher cannot work here."""
+    launcher(name)
+    import_module(LAUNCHERS[name]).check(cluster)
 
 
 def need(package: str, extra: str) -> None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import sys
 import uuid
 from collections.abc import Iterator
@@ -47,6 +48,10 @@ class Scratch:
         """Of the run that was begun here, so that it is continued; else a new one."""
         return read_json(self.record)["uid"] if self.record.exists() else uuid.uuid4().hex
 
+    def is_logged(self) -> bool:
+        """Whether MLflow has everything of the finished result."""
+        return self.mlflow.exists() and read_json(self.mlflow)["logged"]
+
     @contextmanager
     def lock(self) -> Iterator[None]:
         """One process at a time; the operating system frees it when its holder dies."""
@@ -70,6 +75,17 @@ class Scratch:
             yield partial
             files = {name: sha256_of(partial / name) for name in _files(partial)}
             write_json(partial / SEAL, {"fingerprint": fingerprint, "files": files})
+
+    def verify(self) -> tuple[bool, str]:
+        """Whether there is a good finished result; a bad one is set aside, for which there is a sentence."""
+        if not self.finished.is_dir():
+            return False, ""
+        problem = self.problem()
+        if problem:
+            rejected = self.folder / "rejected"
+            shutil.rmtree(rejected, ignore_errors=True)
+            self.finished.replace(rejected)
+        return not problem, f"The finished result in {self.folder} {problem}; it is not used." if problem else ""
 
     def problem(self) -> str:
         """Why the finished result must not be used, as the end of a sentence; "" for a good one."""

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 SECONDS_FOR_THE_SERVER = 10.0  # to wait for it, in total
 SECONDS_FOR_THIS_MACHINE = 120.0  # to import mlflow and to write to a local store, however busy it is
-SECONDS_BETWEEN_LOOKS = 0.5
+SECONDS_BETWEEN_LOOKS = 2.0
 SECONDS_AFTER_TROUBLE = 30.0
 # An MLflow client left to itself retries an unreachable server for minutes.
 IMPATIENCE = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "4", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1"}

@@ -1,0 +1,90 @@
+"""The micro study on a cluster, long enough to be disturbed in mid-training, against the same study trained locally."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import yaml
+
+from tests.micro import Project, make_project, micro_params
+
+ITERATIONS = 300
+IN_THE_MIDDLE = 30  # checkpoints every 20
+KILLED, REQUEUED, UNTOUCHED = "ptbxl/supervised/60/1", "ptbxl/fixmatch/60/1", "ptbxl/safeecgmatch/60/1"
+LIMITED, FAILING = "ptbxl/safeecgmatch-no_cal/60/1", "ptbxl/safeecgmatch-lambda_3.0/60/1"
+
+
+def make_study(root: Path, **cluster: object) -> Project:
+    project = make_project(root)
+    train = micro_params()["train"] | {"iterations": ITERATIONS, "evaluate_every": ITERATIONS // 3}
+    project.params(train=train, checkpoint_every=20)
+    (root / "cluster.yaml").write_text(yaml.safe_dump(cluster))
+    project.commit("a longer micro study")
+    return project
+
+
+def outputs(project: Project) -> dict[str, str]:
+    """What DVC recorded of every cell, and the numbers made from it; wall times and the like differ, of course."""
+    stages = yaml.safe_load((project.root / "dvc.lock").read_text())["stages"]
+    recorded = {output["path"]: output["md5"] for stage in stages.values() for output in stage["outs"]}
+    return {path: md5 for path, md5 in recorded.items() if path.startswith("runs/") or path.endswith("metrics.csv")}
+
+
+@contextmanager
+def launched(project: Project, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], Path]]:
+    """`safeecgmatch run` in the background, and what it prints."""
+    printed = project.root / "printed"
+    with printed.open("w") as stream:
+        command = [sys.executable, "-m", "safeecgmatch.cli", "run", *arguments]
+        process = subprocess.Popen(command, cwd=project.root, env=project.environment, stdout=stream, stderr=stream)
+        try:
+            yield process, printed
+        finally:
+            process.terminate()
+            process.wait()
+            printed.unlink()
+
+
+def wait_for(what: Callable[[], object], seconds: float = 300.0) -> None:
+    """Until `what` is true; an error far beyond the time that it takes."""
+    deadline = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.2)
+
+
+def iteration(scratch: Path, cell: str) -> int:
+    """How far a cell is in its scratch folder, 0 before it began."""
+    files = list((scratch / cell).glob("*/progress.json"))
+    return json.loads(files[0].read_text())["iteration"] if files else 0
+
+
+def processes(text: str) -> list[int]:
+    """Those whose command line holds `text`."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if text in (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"):
+                found.append(int(folder.name))
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return found
+
+
+def parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def open_listeners() -> set[str]:
+    """Sockets of this machine that listen on more than loopback, as address:port in hexadecimal."""
+    lines = [
+        line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]
+    ]
+    loopback = ("0100007F:", "00000000000000000000000001000000:", "0000000000000000FFFF00000100007F:")
+    return {words[1] for words in lines if words[3] == "0A" and not words[1].startswith(loopback)}

@@ -1,0 +1,143 @@
+"""The micro study on a real one-node SLURM, with everything happening to its cells that happens on clusters."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.launching.study import (
+    FAILING,
+    IN_THE_MIDDLE,
+    KILLED,
+    LIMITED,
+    REQUEUED,
+    iteration,
+    launched,
+    make_study,
+    open_listeners,
+    outputs,
+    parent,
+    processes,
+    wait_for,
+)
+from tests.micro import Project, stages_run
+from tests.slurm.cluster import Cluster, why_not
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    pytest.importorskip("submitit", reason="the extra 'slurm' is not installed")
+    if reason := why_not():
+        pytest.skip(reason)
+    with tempfile.TemporaryDirectory(prefix="slurm-") as folder:  # pytest's own folders are closed to munge and mysql
+        Path(folder).chmod(0o755)
+        cluster = Cluster(Path(folder) / "cluster")
+        cluster.start()
+        yield cluster
+        cluster.stop()
+
+
+def slurm_job(project: Project, cluster: Cluster, cell: str) -> str:
+    """The id of the job that trains `cell`, once its training is under way."""
+    wait_for(lambda: iteration(project.root / "scratch", cell) >= IN_THE_MIDDLE)
+    [note] = (project.root / "scratch" / cell).glob("*/slurm.json")
+    return note.read_text().split('"id": "')[1].split('"')[0]
+
+
+def start_at_once(cluster: Cluster, job: str) -> None:
+    """SLURM lets a requeued job wait for two minutes; tests do not."""
+
+    def pending() -> bool:
+        return "PENDING" in cluster.run("squeue", "--noheader", "--array", f"--jobs={job}", "--format=%T")
+
+    wait_for(pending)
+    cluster.run("scontrol", "update", f"jobid={job}", "starttime=now")
+
+
+def folder_of(project: Project, cell: str) -> Path:
+    code = (
+        "import sys; from safeecgmatch.config import load_params; from safeecgmatch.cells import find_cell;"
+        "from safeecgmatch.launching.graph import make_job; p = load_params();"
+        "print(make_job(p, find_cell(p, sys.argv[1])).folder)"
+    )
+    return Path(project.run(sys.executable, "-c", code, cell).strip())
+
+
+def test_killed_requeued_limited_and_failed_cells_end_with_the_bytes_of_a_local_run(
+    cluster: Cluster, tmp_path: Path, trained_locally: dict[str, str]
+) -> None:
+    project = make_study(tmp_path / "project", slurm={"memory": "1GB", "minutes": 20, "warning_seconds": 120})
+    project.environment |= {"SLURM_CONF": cluster.environment["SLURM_CONF"]}
+    project.run("dvc", "repro", "code", "split")
+    obstacle = folder_of(project, FAILING) / "lock"
+    obstacle.mkdir(parents=True)  # the cell wants to write a file of this name
+    with launched(project, "--on", "slurm") as (process, printed):
+        slurm_job(project, cluster, KILLED)
+        [cell] = processes(str(project.root / "scratch" / KILLED))
+        os.kill(parent(cell), signal.SIGKILL)
+        requeued = slurm_job(project, cluster, REQUEUED)
+        cluster.run("scontrol", "requeue", requeued)
+        limited = slurm_job(project, cluster, LIMITED)
+        cluster.run("scontrol", "update", f"jobid={limited}", "timelimit=1")
+        for job in (requeued, limited):
+            start_at_once(cluster, job)
+        assert process.wait() == 1
+        text = printed.read_text()
+    assert f"{KILLED} failed (SLURM job" in text and "killed by signal 9" in text
+    assert f"{FAILING} failed (SLURM job" in text and "exit status 1" in text and "IsADirectoryError" in text
+    assert "2 of 5 cells failed" in text
+    assert {path for path in outputs(project) if path.startswith("runs/")} == {
+        f"runs/{cell}" for cell in (REQUEUED, LIMITED, "ptbxl/safeecgmatch/60/1")
+    }
+    assert list((project.root / "scratch" / KILLED).glob("*/checkpoint.pt"))
+    obstacle.rmdir()
+    again = project.safeecgmatch("run", "--on", "slurm")
+    assert "5 training cells, 2 of them to be trained." in again
+    assert again.count("taken over from scratch") == 2
+    assert outputs(project) == trained_locally
+    assert stages_run(project.run("dvc", "repro")) == []
+
+
+def test_a_command_that_is_interrupted_leaves_its_jobs_and_joins_them_when_started_again(
+    cluster: Cluster, tmp_path: Path, trained_locally: dict[str, str]
+) -> None:
+    project = make_study(tmp_path / "project", slurm={"memory": "1GB"})
+    project.environment |= {"SLURM_CONF": cluster.environment["SLURM_CONF"]}
+    with launched(project, "--on", "slurm", "--jobs", "1", KILLED, REQUEUED) as (process, printed):
+        job = slurm_job(project, cluster, KILLED)
+        process.terminate()  # taken like Ctrl-C
+        assert process.wait() == 130
+        text = printed.read_text()
+    array = job.partition("_")[0]
+    assert f"scancel {array}" in text and "Start the same command again" in text
+    assert len(cluster.run("squeue", "--noheader", "--array").splitlines()) == 2
+    with (project.root / "src/safeecgmatch/engine/loop.py").open("a") as stream:
+        stream.write("\n# an edit while jobs wait\n")
+    joined = project.safeecgmatch("run", "--on", "slurm", KILLED, REQUEUED)
+    assert "2 cells are queued or running already; nothing is submitted twice." in joined
+    cells = {path: md5 for path, md5 in trained_locally.items() if path in (f"runs/{KILLED}", f"runs/{REQUEUED}")}
+    assert outputs(project) == cells
+    assert cluster.run("squeue", "--noheader").strip() == ""
+
+
+def test_every_daemon_of_the_cluster_listens_on_loopback_alone(tmp_path: Path) -> None:
+    if reason := why_not():
+        pytest.skip(reason)
+    before = open_listeners()
+    with tempfile.TemporaryDirectory(prefix="slurm-") as folder:
+        Path(folder).chmod(0o755)
+        other = Cluster(Path(folder) / "cluster")
+        other.start()
+        try:
+            assert open_listeners() <= before
+        finally:
+            other.stop()
+        assert not processes(folder)
