@@ -105,9 +105,9 @@ def replace_everywhere(patch: pytest.MonkeyPatch, original: Any, substitute: Any
             patch.setattr(module, original.__name__, substitute)
 
 
-def tagged_sets() -> list[SignalSet]:
+def tagged_sets(pool: int = POOL) -> list[SignalSet]:
     """Labelled, pool (with unseen records) and validation records of one store, in an order that tells nothing."""
-    generator, sizes = torch.Generator().manual_seed(7), [LABELLED, POOL, VALIDATION]
+    generator, sizes = torch.Generator().manual_seed(7), [LABELLED, pool, VALIDATION]
     source = ToySource(torch.randn(sum(sizes), LEADS, SAMPLES, generator=generator))
     rows = torch.randperm(sum(sizes), generator=generator).split(sizes)
     labels = [
@@ -178,7 +178,7 @@ class Oracle(nn.Module):
         labels = training.validation.labels
         assert labels is not None
         self.y_v, self.x_v = labels, training.validation.batch(torch.arange(VALIDATION))
-        self.x_pool = training.pool.batch(torch.arange(POOL))  # without labels, as the method
+        self.x_pool = training.pool.batch(torch.arange(len(training.pool)))  # without labels, as the method
 
     def adopt(self, module: M) -> M:
         return copy.deepcopy(module)
