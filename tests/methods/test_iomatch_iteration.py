@@ -124,7 +124,14 @@ def iomatch(tagged: Any, protocol: str, align: bool = True, cuts: Cuts = CUTS) -
         batch=BATCH, sets=tagged_sets(POOL),
     )  # fmt: skip
     generator, method = torch.Generator().manual_seed(1), training.method
-    for layer in (method.network.encoder, method.network.fc, method.projection[0], method.projection[2], method.ova, method.open):
+    for layer in (
+        method.network.encoder,
+        method.network.fc,
+        method.projection[0],
+        method.projection[2],
+        method.ova,
+        method.open,
+    ):
         nn.init.normal_(layer.weight, std=0.8, generator=generator)
     return training, IOMatchOracle(training, protocol, align, cuts)
 

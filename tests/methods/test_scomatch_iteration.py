@@ -74,7 +74,9 @@ class SCOMatchOracle(Oracle):
         order = self.drawn_from_memory()
         self.orders.append(order)
         x_w, x_s = weak(drawn.x_u), strong(drawn.x_u)
-        x = torch.cat([weak(drawn.x_l), *(self.items[j][None] for j in order), *([x_w, x_s] * (1 if self.paper else 2))])
+        x = torch.cat(
+            [weak(drawn.x_l), *(self.items[j][None] for j in order), *([x_w, x_s] * (1 if self.paper else 2))]
+        )
         z_l, z_m, z_w, z_s = self.network(x)[: 3 * BATCH + len(order)].split([BATCH, len(order), BATCH, BATCH])
         p = z_w.detach().softmax(dim=1)
         confidence, pseudo = p.max(dim=1)
