@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 
 from safeecgmatch.engine.loop import Row, Training
+from safeecgmatch.methods.safestudent.step import step
 from tests.methods.tagged import Drawn, Expected, Oracle, Probe, close, cross_entropy, follow, strong, weak
+from tests.methods.toy import hyper_of, switches_of
 
 ITERATIONS, EVERY, CLASSES = 32, 2, 3
 BATCH = 11  # both percentiles are values of the batch: only strictly larger and smaller ones count
@@ -131,3 +133,14 @@ def test_safestudent(tagged: Any, protocol: str, seed: int, teachers: list[int],
     (prediction,) = training.method.predict(training.method.validate_now(ITERATIONS).outputs).values()
     close(prediction.log_probs, z.log_softmax(dim=1), "prediction")
     close(prediction.ood_score, -energy(z, 10.0 if protocol == "paper" else 1.0), "the student's own discrepancy")
+
+
+def test_a_discrepancy_equal_to_an_absolute_threshold_is_ignored() -> None:
+    t, z = torch.randn(2, 40, CLASSES, generator=torch.Generator().manual_seed(0))
+    sections = hyper_of("safestudent"), switches_of("safestudent", "release")
+    discrepancies = step(z, torch.zeros(40, dtype=torch.int64), t, z, RATIO, *sections).ed.double()
+    row = next(j for j, ed in enumerate(discrepancies.tolist()) if (ed + 0.1) - 0.1 == ed)
+    for ratio in (float(discrepancies[row]), float(discrepancies[row]) + 0.1):
+        result = step(z, torch.zeros(40, dtype=torch.int64), t, z, ratio, *sections)
+        assert bool(result.seen.any()) and bool(result.unseen.any())
+        assert not (result.seen | result.unseen)[row]
