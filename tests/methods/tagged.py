@@ -111,12 +111,12 @@ def replace_everywhere(patch: pytest.MonkeyPatch, original: Any, substitute: Any
             patch.setattr(module, original.__name__, substitute)
 
 
-def tagged_sets() -> list[SignalSet]:
+def tagged_sets(pool: int = POOL) -> list[SignalSet]:
     """Labelled, pool (with unseen records) and validation records of one store, in an order that tells nothing.
 
     Noise, with a wave that tells something about the class.
     """
-    generator, sizes = torch.Generator().manual_seed(7), [LABELLED, POOL, VALIDATION]
+    generator, sizes = torch.Generator().manual_seed(7), [LABELLED, pool, VALIDATION]
     rows = torch.randperm(sum(sizes), generator=generator).split(sizes)
     kinds = (CLASSES, CLASSES + 1, CLASSES)
     labels = [torch.arange(size) % classes for size, classes in zip(sizes, kinds, strict=True)]
@@ -187,7 +187,7 @@ class Oracle(nn.Module):
         labels = training.validation.labels
         assert labels is not None
         self.y_v, self.x_v = labels, training.validation.batch(torch.arange(VALIDATION))
-        self.x_pool = training.pool.batch(torch.arange(POOL))  # without labels, as the method
+        self.x_pool = training.pool.batch(torch.arange(len(training.pool)))  # without labels, as the method
 
     def adopt(self, module: M) -> M:
         return copy.deepcopy(module)
