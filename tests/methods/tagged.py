@@ -111,12 +111,12 @@ def replace_everywhere(patch: pytest.MonkeyPatch, original: Any, substitute: Any
             patch.setattr(module, original.__name__, substitute)
 
 
-def tagged_sets(pool: int = POOL) -> list[SignalSet]:
+def tagged_sets() -> list[SignalSet]:
     """Labelled, pool (with unseen records) and validation records of one store, in an order that tells nothing.
 
     Noise, with a wave that tells something about the class.
     """
-    generator, sizes = torch.Generator().manual_seed(7), [LABELLED, pool, VALIDATION]
+    generator, sizes = torch.Generator().manual_seed(7), [LABELLED, POOL, VALIDATION]
     rows = torch.randperm(sum(sizes), generator=generator).split(sizes)
     kinds = (CLASSES, CLASSES + 1, CLASSES)
     labels = [torch.arange(size) % classes for size, classes in zip(sizes, kinds, strict=True)]
@@ -124,6 +124,16 @@ def tagged_sets(pool: int = POOL) -> list[SignalSet]:
     turns = torch.arange(SAMPLES) / SAMPLES
     signals[torch.cat(rows)] += 2.0 * torch.cos(2 * torch.pi * (1 + torch.cat(labels))[:, None, None] * turns + 0.4)
     return [SignalSet(cast(Any, ToySource(signals)), *pair) for pair in zip(rows, labels, strict=True)]
+
+
+def noise_sets(pool: int = POOL) -> list[SignalSet]:
+    """As `tagged_sets`, of noise alone: so little can be learnt that the last weights are not the best."""
+    generator, sizes = torch.Generator().manual_seed(7), [LABELLED, pool, VALIDATION]
+    source = ToySource(torch.randn(sum(sizes), LEADS, SAMPLES, generator=generator))
+    rows = torch.randperm(sum(sizes), generator=generator).split(sizes)
+    kinds = (CLASSES, CLASSES + 1, CLASSES)
+    labels = [torch.arange(size) % classes for size, classes in zip(sizes, kinds, strict=True)]
+    return [SignalSet(cast(Any, source), *pair) for pair in zip(rows, labels, strict=True)]
 
 
 def tagged_training(

@@ -18,8 +18,8 @@ from tests.methods.tagged import (
     close,
     cross_entropy,
     follow,
+    noise_sets,
     strong,
-    tagged_sets,
     weak,
 )
 from tests.methods.toy import only_losses
@@ -121,7 +121,7 @@ def iomatch(tagged: Any, protocol: str, align: bool = True, cuts: Cuts = CUTS) -
     switches = {"align": align} | ({} if protocol == "paper" else {"ramp": "20%"})
     training = tagged(
         "iomatch", protocol, ITERATIONS, EVERY, warm_up=START, learning_rate=0.01, hyper=hyper, switches=switches,
-        batch=BATCH, sets=tagged_sets(POOL),
+        batch=BATCH, sets=noise_sets(POOL),
     )  # fmt: skip
     generator, method = torch.Generator().manual_seed(1), training.method
     for layer in (

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from safeecgmatch.engine.loop import Row, Training
 from safeecgmatch.methods.safestudent.step import step
-from tests.methods.tagged import Drawn, Expected, Oracle, Probe, close, cross_entropy, follow, strong, weak
+from tests.methods.tagged import Drawn, Expected, Oracle, Probe, close, cross_entropy, follow, noise_sets, strong, weak
 from tests.methods.toy import hyper_of, switches_of
 
 ITERATIONS, EVERY, CLASSES = 32, 2, 3
@@ -119,7 +119,7 @@ def test_safestudent(tagged: Any, protocol: str, seed: int, teachers: list[int],
     """Seeds whose best students are not the last ones; under the last no student beats the supervised phase."""
     training = tagged(
         "safestudent", protocol, ITERATIONS, EVERY, learning_rate=0.05, batch=BATCH, ood_level=90, seed=seed,
-        hyper={"teacher_decay": 0.9998},
+        hyper={"teacher_decay": 0.9998}, sets=noise_sets(),
     )  # fmt: skip
     oracle = SafeStudentOracle(training, protocol)
     done = follow(training, oracle)

@@ -17,8 +17,8 @@ from tests.methods.tagged import (
     close,
     cross_entropy,
     follow,
+    noise_sets,
     strong,
-    tagged_sets,
     weak,
 )
 
@@ -116,7 +116,7 @@ class SCOMatchOracle(Oracle):
 def scomatch(tagged: Any, protocol: str, cut: float = CUT, start: int = START, **hyper: Any) -> Training:
     """A head that is sure of some records, unseen class included."""
     training: Training = tagged(
-        "scomatch", protocol, ITERATIONS, EVERY, warm_up=start, learning_rate=0.01, batch=BATCH, sets=tagged_sets(POOL),
+        "scomatch", protocol, ITERATIONS, EVERY, warm_up=start, learning_rate=0.01, batch=BATCH, sets=noise_sets(POOL),
         hyper={"threshold": cut, "lowest_ood_threshold": LOWEST, "memory": MEMORY} | hyper,
         switches={} if protocol == "paper" else {"start": "27.3%"},
     )  # fmt: skip
