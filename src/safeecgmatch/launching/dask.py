@@ -103,16 +103,25 @@ class Home:
         self.told: SimpleQueue[dict[str, Any]] = SimpleQueue()  # by workers, to the client's own thread
 
     def __enter__(self) -> Home:
-        from safeecgmatch.launching import dask_worker
-
-        self.client.subscribe_topic(dask_worker.NEEDS, lambda event: self.inputs.deliver(event[1]))
-        self.client.subscribe_topic(dask_worker.PROGRESS, lambda event: self.told.put(event[1]))
         return self
 
     def __exit__(self, *error: object) -> None:
         self.inputs.close()
 
+    def listen_to_workers(self) -> None:
+        from safeecgmatch.launching.dask_worker import NEEDS, PROGRESS
+
+        self.client.subscribe_topic(NEEDS, lambda event: self.inputs.deliver(event[1]))
+        self.client.subscribe_topic(PROGRESS, lambda event: self.told.put(event[1]))
+
+    def connected(self) -> bool:
+        """False while the client tries to reach a scheduler that it has lost; it gives up after some seconds."""
+        if self.client.status in ("closing", "closed"):
+            raise UserError("The Dask scheduler is gone; start it and run the same command again.")
+        return self.client.status == "running"
+
     def follow(self) -> list[Failure]:
+        self.listen_to_workers()
         waiting = list(self.jobs)
         published = set(self.client.list_datasets())
         known = sum(key_of(job) in published for job in waiting)
@@ -123,18 +132,22 @@ class Home:
         futures: dict[Job, Future] = {}
         failures: list[Failure] = []
         while waiting or futures:
+            if not self.connected():
+                time.sleep(SECONDS_BETWEEN_LOOKS)
+                continue
             while waiting and len(futures) < (self.means.at_once or len(self.jobs)):
                 job = waiting.pop(0)
                 futures[job] = self.submit(job, key_of(job) in published)
             for job, future in list(futures.items()):
-                if future.done():
+                if future.cancelled() and key_of(job) in self.client.list_datasets():
+                    self.listen_to_workers()  # the client was cut off for a while, the task was not
+                    futures[job] = self.submit(job, True)
+                elif future.done():
                     failure = self.take_in(job, future)
                     failures += [failure] if failure else []
                     self.running.pop(key_of(job), None)
                     del futures[job]
                     self.report.finished(job, failure)
-            if self.client.status == "closed":
-                raise UserError("The Dask scheduler is gone; start it and run the same command again.")
             while not self.told.empty():
                 self.progress(self.told.get())
             self.notice_lost_workers()
@@ -185,7 +198,7 @@ class Home:
             write_json(Scratch(job.folder).progress, told["progress"])
 
     def notice_lost_workers(self) -> None:
-        workers = self.client.scheduler_info(n_workers=-1)["workers"]
+        workers = self.client.scheduler_info(n_workers=-1).get("workers", {})
         for key, worker in list(self.running.items()):
             if worker not in workers:
                 del self.running[key]
