@@ -36,11 +36,11 @@ def standardised_logarithm(x: Tensor) -> Tensor:
 
 class SafeECGMatchOracle(Oracle):
     def __init__(
-        self, training: Training, protocol: str, variant: str, lambda_sum: float, start: int = START, **hyper: float
+        self, training: Training, protocol: str, variant: str, lambda_sum: float, start: int = START, **hyper: Any
     ) -> None:
         super().__init__(training)
         method: Any = training.method
-        self.start, self.hyper = start, EAGER | hyper
+        self.start, self.hyper, initial = start, EAGER | hyper, hyper.get("initial_temperature", 1.5)
         self.protocol, self.variant, self.lambda_sum = protocol, variant, lambda_sum
         reading = READINGS[protocol]
         if variant == "learned_t" and protocol == "paper":
@@ -48,7 +48,7 @@ class SafeECGMatchOracle(Oracle):
         self.names = ("time", "freq") if lambda_sum else ("time",)
         for name in self.names:
             calibrated = name not in UNCALIBRATED.get(variant, ())
-            setattr(self, name, BranchOracle(self.adopt(getattr(method, name)), reading, calibrated, 1.5))
+            setattr(self, name, BranchOracle(self.adopt(getattr(method, name)), reading, calibrated, initial))
         self.start_adam()
 
     def branch(self, name: str) -> BranchOracle:
@@ -125,23 +125,29 @@ class SafeECGMatchOracle(Oracle):
 
 
 VARIANTS = ("full", "no_freq_cal", "no_cal", "learned_t", "two_time", "coupled", "log_spectrum")
-CASES = [(variant, 1.0) for variant in VARIANTS] + [("full", 0.0), ("full", 3.0)]
+CASES = [(variant, 1.0, {}) for variant in VARIANTS] + [("full", 0.0, {}), ("full", 3.0, {})]
+CASES += [("learned_t", 1.0, {"initial_temperature": outside}) for outside in (0.1, 6.0)]  # for the clamp
 
 
-@pytest.mark.parametrize(("variant", "lambda_sum"), CASES)
+@pytest.mark.parametrize(("variant", "lambda_sum", "hyper"), CASES)
 @pytest.mark.parametrize("protocol", ["paper", "release"])
 def test_safeecgmatch(
-    tagged: Any, monkeypatch: pytest.MonkeyPatch, protocol: str, variant: str, lambda_sum: float
+    tagged: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    protocol: str,
+    variant: str,
+    lambda_sum: float,
+    hyper: dict[str, float],
 ) -> None:
     monkeypatch.setattr(temperature, "TOLERANCE", 1e-12)
-    options = {"variant": variant, "lambda_sum": lambda_sum, "hyper": EAGER, "warm_up": START, "learning_rate": 0.05}
+    options = {"variant": variant, "lambda_sum": lambda_sum, "warm_up": START, "learning_rate": 0.05}
     switches = {} if protocol == "paper" else {"start": "33%"}
-    training = tagged("safeecgmatch", protocol, ITERATIONS, EVERY, switches=switches, **options)
-    oracle = SafeECGMatchOracle(training, protocol, variant, lambda_sum)
+    training = tagged("safeecgmatch", protocol, ITERATIONS, EVERY, switches=switches, hyper=EAGER | hyper, **options)
+    oracle = SafeECGMatchOracle(training, protocol, variant, lambda_sum, **hyper)
     done = follow(training, oracle, relative=1e-6)
     taken = [int(one.accepted.sum()) for one in done]  # type: ignore[union-attr]
     assert sum(taken[:START]) == 0 < sum(taken[START:]) < BATCH * (ITERATIONS - START)
-    assert any(one.rates.get("mask_rate.freq", 0) > 0 for one in done) == bool(lambda_sum)
+    assert any(one.rates.get("mask_rate.freq", 0) > 0 for one in done) == bool(lambda_sum) or hyper
     assert oracle.told_apart == bool(lambda_sum)
     found = training.method.predict(training.method.validate_now(ITERATIONS).outputs)
     told = {name: (prediction.log_probs.exp(), prediction.ood_score) for name, prediction in found.items()}
