@@ -16,7 +16,7 @@ import typer
 from tests.reporting.synthetic import paper_params, write_study
 
 from safeecgmatch.reporting.evaluate import evaluate, write_evaluation
-from safeecgmatch.reporting.page import write_report
+from safeecgmatch.reporting.report import write_report
 
 LIMIT = 90.0
 

@@ -16,7 +16,7 @@ import typer
 from safeecgmatch.config import load_params
 from safeecgmatch.errors import UserError
 from safeecgmatch.reporting.evaluate import report_folder
-from safeecgmatch.reporting.page import write_report
+from safeecgmatch.reporting.report import write_report
 
 
 def main() -> None:

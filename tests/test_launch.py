@@ -373,11 +373,13 @@ def test_orphans_end_themselves(project: Project, tmp_path, monkeypatch) -> None
     job = study.job(CELL)
 
     def kill_the_parent() -> None:
-        if Scratch(job.folder).progress.exists():
+        if Scratch(job.folder).progress.exists() and not killed:
             parent = int(Path(f"/proc/{pid_of(job)}/stat").read_text().split()[3])
             assert Path(f"/proc/{parent}/status").read_text().split("Threads:")[1].split()[0] == "1"
             os.kill(parent, signal.SIGKILL)
+            killed.append(parent)
 
+    killed: list[int] = []
     [failure] = local.launch([job], Watcher(kill_the_parent), study.means)
     assert failure.reason == "the process that it was forked from was killed"
     deadline = time.monotonic() + 60

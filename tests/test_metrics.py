@@ -198,3 +198,46 @@ def test_importing_the_metrics_stays_cheap() -> None:
     code = f"import sys, {ours}; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert heavy.isdisjoint(loaded)
+
+
+@given(st.lists(st.integers(0, 8), min_size=1, max_size=60), st.sampled_from([0.01, 0.5, 0.9, 0.95, 1.0]))
+def test_acceptance_threshold_is_the_lowest_that_accepts_enough(values: list[int], share: float) -> None:
+    scores = np.array(values) / 8
+    threshold = metrics.acceptance_threshold(scores, share)
+    assert threshold in scores
+    assert np.mean(scores <= threshold) >= share - 1e-9
+    assert np.mean(scores < threshold) < share
+
+
+def test_acceptance_counts_only_seen_validation_records() -> None:
+    branch = {"branch": np.array("main"), "validation.label": np.array([0, 1, 2, 2, 3])}
+    log_probs = {"validation.log_probs.main": np.log(np.array([[0.5, 0.3, 0.2]] * 5, dtype=np.float32))}
+    own = {"validation.ood_score.main": np.array([0.1, 0.2, 0.3, 0.4, 0.9], dtype=np.float32)}
+    assert stored.acceptance(branch | log_probs | own, 0.75) == {
+        "accept_share": 0.75, "accept_threshold": float(np.float32(0.3)), "unseen_score": "the method's own",
+    }  # fmt: skip
+    without = stored.acceptance(branch | log_probs)
+    assert without == {"accept_share": 0.95, "accept_threshold": 0.5, "unseen_score": "1 - max probability"}
+
+
+def test_risk_coverage_by_hand() -> None:
+    coverage, risk = metrics.risk_coverage([True, False, True, True], [0.9, 0.8, 0.7, 0.6])
+    assert coverage.tolist() == [0.25, 0.5, 0.75, 1.0]
+    assert risk == pytest.approx([0, 1 / 2, 1 / 3, 1 / 4])
+    assert metrics.area_under_risk_coverage([True, False, True, True], [0.9, 0.8, 0.7, 0.6]) == pytest.approx(13 / 48)
+    assert metrics.accuracy_after_refusal([True, False, True, False], [0.9, 0.8, 0.7, 0.6], 0.25) == pytest.approx(
+        2 / 3
+    )
+    assert metrics.risk_coverage([True, False], [0.5, 0.5])[1].tolist() == [0.5, 0.5]  # a tie: neither comes first
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 4)), min_size=1, max_size=40), st.randoms())
+def test_risk_coverage_knows_no_order_and_ends_at_the_error_rate(records: list[tuple[bool, int]], random) -> None:
+    correct, confidence = map(np.array, zip(*records, strict=True))
+    coverage, risk = metrics.risk_coverage(correct, confidence)
+    assert coverage[-1] == 1 and risk[-1] == pytest.approx(1 - correct.mean())
+    assert metrics.accuracy_after_refusal(correct, confidence, 0) == pytest.approx(correct.mean())
+    order = random.sample(range(len(records)), len(records))
+    assert metrics.risk_coverage(correct[order], confidence[order])[1] == pytest.approx(risk)
+    best = metrics.area_under_risk_coverage(correct, correct)
+    assert best <= metrics.area_under_risk_coverage(correct, confidence) + 1e-12

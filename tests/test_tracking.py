@@ -121,7 +121,7 @@ def log_cell(path: str, config_hash: str = "abc") -> dict[str, Any]:
 
 
 def eventually(condition: Callable[[], Any], what: str) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 400
     while not condition():
         assert time.monotonic() < deadline, what
         time.sleep(0.2)

@@ -11,6 +11,7 @@ from pathlib import Path
 import typer
 
 from safeecgmatch.errors import UserError
+from safeecgmatch.predicting import commands
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -42,6 +43,8 @@ mlflow_app = typer.Typer(
     """,
 )
 app.add_typer(mlflow_app, name="mlflow", short_help="Look at the runs in MLflow, or complete it.")
+app.command(short_help="Classify ECGs with a finished cell.")(commands.predict)
+app.add_typer(commands.model_app, name="model", short_help="Store a finished cell as a servable model.")
 
 
 @app.command(short_help="Install a profile as params.yaml.")
@@ -160,6 +163,61 @@ def cells() -> None:
         waiting = "trained" if "finished" in begun else "checkpointed" if "checkpoint.pt" in begun else "missing"
         state = "done" if done else waiting
         print(f"{state:13} {cell.path:{width}}{cell.stage}")
+
+
+@app.command(short_help="Report on the cells that there are.")
+def report() -> None:
+    """Write metrics, tables, figures and the page of the study from the cells that are there, without DVC.
+
+    `dvc repro` and `safeecgmatch run` train every missing cell first; this trains none. Missing cells print as missing.
+
+    \b
+    Examples:
+      safeecgmatch report
+    """
+    from safeecgmatch.config import load_params
+    from safeecgmatch.reporting.evaluate import evaluate, report_folder, write_evaluation
+    from safeecgmatch.reporting.report import write_report
+
+    params = load_params()
+    folder = report_folder(params)
+    evaluation = evaluate(params)
+    write_evaluation(evaluation, folder)
+    write_report(params, folder)
+    count = evaluation.headline["cells"]
+    print(f"{folder}/README.md reports on {count['done']} of {count['asked']} cells.")
+
+
+@app.command(short_help="Which of the paper's claims hold.")
+def claims(claim: str | None = typer.Argument(None, help="A claim, as C5; without it, all of them.")) -> None:
+    """Print the paper's claims with their verdicts, or the evidence behind one, from the study's report.
+
+    The rules stand in src/safeecgmatch/reporting/claims.yaml and were fixed before the study was trained. Generated
+    data give no verdict.
+
+    \b
+    Examples:
+      safeecgmatch claims
+      safeecgmatch claims C5
+    """
+    from safeecgmatch.config import load_params
+    from safeecgmatch.reporting.checks import read_study
+    from safeecgmatch.reporting.claims import fixation_notes
+    from safeecgmatch.reporting.evaluate import report_folder
+    from safeecgmatch.reporting.terminal import claim_text, claims_text
+    from safeecgmatch.reporting.verdicts import judge
+
+    params = load_params()
+    study = read_study(params, report_folder(params))
+    width = min(shutil.get_terminal_size((100, 24)).columns, 120)
+    judged = {judgement.id: judgement for judgement in judge(study)}
+    notes = fixation_notes(study.runs)
+    if claim is None:
+        print(claims_text(list(judged.values()), notes, width))
+    elif claim.upper() in judged:
+        print(claim_text(judged[claim.upper()], notes, width))
+    else:
+        raise UserError(f"There is no claim '{claim}'; those that exist are {', '.join(judged)}.")
 
 
 @app.command(short_help="List what each protocol does.")

@@ -6,6 +6,8 @@ Nothing but numpy is imported, because every training cell imports this module.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 
@@ -21,7 +23,11 @@ CLOSED_SET = ("acc", "balanced_accuracy", "macro_f1", "ece", "ace", "sce", "nll"
 
 OPEN_SET = ("auroc", "fpr95")
 
-METRICS = CLOSED_SET + OPEN_SET
+REFUSED = (0, 10, 20, 30, 40, 50)  # per cent of the open test set
+
+REFUSAL = ("aurc", *(f"acc_refusing_{share}" for share in REFUSED))
+
+METRICS = CLOSED_SET + OPEN_SET + REFUSAL
 
 
 def accuracy(probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> float:
@@ -76,6 +82,40 @@ def ece(probabilities: npt.ArrayLike, labels: npt.ArrayLike, bins: int = BINS) -
     return _binned_gap(values.max(axis=1), values.argmax(axis=1) == np.asarray(labels), bins)
 
 
+def ece_floor(probabilities: npt.ArrayLike, bins: int = BINS) -> float:
+    """What ECE would be expected to show if these confidences were exactly right: the noise of N records in its bins.
+
+    sum_b (n_b / N) E|X_b|, X_b normal with mean 0 and variance sum_i c_i (1 - c_i) / n_b^2.
+    """
+    confidence = np.asarray(probabilities, dtype=np.float64).max(axis=1)
+    bin_of = np.searchsorted(np.linspace(0.0, 1.0, bins + 1), confidence, side="left") - 1
+    variance = np.bincount(bin_of, weights=confidence * (1 - confidence), minlength=bins)
+    return float(np.sum(np.sqrt(2 / np.pi * variance)) / confidence.size)
+
+
+def ece_debiased(probabilities: npt.ArrayLike, labels: npt.ArrayLike, bins: int = BINS) -> float:
+    """ECE less its bias from the noise of each bin's accuracy (Kumar et al., 2019, for L1); may be negative.
+
+    2 ECE - sum_b (n_b / N) E|X_b|, X_b normal with the bin's gap as mean and variance accuracy (1 - accuracy) / n_b.
+    """
+    values = np.asarray(probabilities)
+    correct = values.argmax(axis=1) == np.asarray(labels)
+    count, mean_confidence, mean_correct = reliability(values.max(axis=1), correct, bins)
+    expected = 0.0
+    for n, gap, hit in zip(count, mean_confidence - mean_correct, mean_correct, strict=True):
+        if n:
+            expected += n * folded_normal_mean(abs(gap), math.sqrt(hit * (1 - hit) / n))
+    return float(2 * ece(values, labels, bins) - expected / len(values))
+
+
+def folded_normal_mean(mean: float, std: float) -> float:
+    """E|X| of a normal X."""
+    if std == 0:
+        return abs(mean)
+    ratio = mean / std
+    return std * math.sqrt(2 / math.pi) * math.exp(-(ratio**2) / 2) + mean * math.erf(ratio / math.sqrt(2))
+
+
 def sce(probabilities: npt.ArrayLike, labels: npt.ArrayLike, bins: int = BINS) -> float:
     """Static calibration error: ECE of each class's own probability against 1[y = k], averaged over the classes."""
     values, true = np.asarray(probabilities), np.asarray(labels)
@@ -126,6 +166,36 @@ def fpr95(scores: npt.ArrayLike, unseen: npt.ArrayLike) -> float:
     return float(np.mean(values[~positive] >= threshold))
 
 
+def acceptance_threshold(seen_scores: npt.ArrayLike, share: float) -> float:
+    """The lowest unseen-class score that still accepts at least `share` of these seen records; `<=` it is accepted."""
+    ascending = np.sort(np.asarray(seen_scores, dtype=np.float64))
+    wanted = int(np.ceil(round(share * ascending.size, 6)))  # 0.95 * 20 is 19, not 19.000000000000004
+    return float(ascending[max(wanted, 1) - 1])
+
+
+def risk_coverage(correct: npt.ArrayLike, confidence: npt.ArrayLike) -> tuple[Array, Array]:
+    """Coverage k / N and risk, the share of errors among the k most confident records, for k = 1..N.
+
+    Records of equal confidence count with their mean, as if their order were drawn, so the given order does not matter.
+    """
+    wrong, certain = ~np.asarray(correct, dtype=bool), np.asarray(confidence, dtype=np.float64)
+    _, level, count = np.unique(-certain, return_inverse=True, return_counts=True)
+    errors = (np.bincount(level, weights=wrong) / count)[np.sort(level)]
+    accepted = np.arange(1, certain.size + 1)
+    return accepted / certain.size, np.cumsum(errors) / accepted
+
+
+def area_under_risk_coverage(correct: npt.ArrayLike, confidence: npt.ArrayLike) -> float:
+    """Mean risk over all coverages (Geifman et al., ICLR 2019): 0 where every record is right."""
+    return float(np.mean(risk_coverage(correct, confidence)[1]))
+
+
+def accuracy_after_refusal(correct: npt.ArrayLike, confidence: npt.ArrayLike, refused: float) -> float:
+    """Accuracy on the rest when the least certain `refused` of the records (a share below 1) are not answered."""
+    risk = risk_coverage(correct, confidence)[1]
+    return float(1 - risk[risk.size - 1 - int(round(refused * risk.size, 6))])
+
+
 def probabilities_of(log_probabilities: npt.ArrayLike) -> npt.NDArray[np.float32]:
     """The float32 probabilities that enter the metrics; rounding may not push one above 1."""
     values = np.exp(np.asarray(log_probabilities, dtype=np.float64)).astype(np.float32)
@@ -153,6 +223,13 @@ def open_set_metrics(scores: npt.ArrayLike, unseen: npt.ArrayLike) -> dict[str, 
     if positive.all() or not positive.any():
         return {}
     return {"auroc": auroc(scores, positive), "fpr95": fpr95(scores, positive)}
+
+
+def refusal_metrics(correct: npt.ArrayLike, scores: npt.ArrayLike) -> dict[str, float]:
+    """What refusing the records of the highest unseen-class scores buys: AURC, and accuracy on those answered."""
+    certain = -np.asarray(scores, dtype=np.float64)
+    answered = {f"acc_refusing_{share}": accuracy_after_refusal(correct, certain, share / 100) for share in REFUSED}
+    return {"aurc": area_under_risk_coverage(correct, certain), **answered}
 
 
 def scaled_log_probabilities(log_probabilities: npt.ArrayLike, temperature: float) -> Array:

@@ -14,9 +14,19 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from safeecgmatch.metrics import closed_set_metrics, open_set_metrics, probabilities_of, scaled_log_probabilities
+from safeecgmatch.metrics import (
+    acceptance_threshold,
+    closed_set_metrics,
+    open_set_metrics,
+    probabilities_of,
+    refusal_metrics,
+    scaled_log_probabilities,
+)
 
 Arrays = Mapping[str, npt.NDArray]
+
+ACCEPTED_SHARE = 0.95  # of seen validation records, at the threshold that summary.json states
+OWN_SCORE, CONFIDENCE_SCORE = "the method's own", "1 - max probability"  # where an unseen-class score comes from
 
 
 @dataclass(frozen=True)
@@ -62,13 +72,32 @@ def reported_branch(predictions: Arrays) -> str:
     return str(np.asarray(predictions["branch"]))
 
 
-def ood_score(predictions: Arrays, branch: str, log_probabilities: npt.ArrayLike | None = None) -> npt.NDArray:
-    """The branch's own unseen-class score on the open test set, else 1 - max probability (of the given ones)."""
-    own = f"open_test.ood_score.{branch}"
+def ood_score(
+    predictions: Arrays, branch: str, log_probabilities: npt.ArrayLike | None = None, split: str = "open_test"
+) -> npt.NDArray:
+    """The branch's own unseen-class score on a set, else 1 - max probability (of the given ones)."""
+    own = f"{split}.ood_score.{branch}"
     if own in predictions:
         return predictions[own]
-    stored = predictions[f"open_test.log_probs.{branch}"] if log_probabilities is None else log_probabilities
+    stored = predictions[f"{split}.log_probs.{branch}"] if log_probabilities is None else log_probabilities
     return 1.0 - probabilities_of(stored).astype(np.float64).max(axis=1)
+
+
+def acceptance(predictions: Arrays, share: float = ACCEPTED_SHARE) -> dict[str, float | str]:
+    """The threshold on the reported branch's unseen-class score that accepts `share` of the seen validation records."""
+    branch = reported_branch(predictions)
+    classes = predictions[f"validation.log_probs.{branch}"].shape[1]
+    seen = ood_score(predictions, branch, split="validation")[predictions["validation.label"] < classes]
+    return {
+        "accept_share": share,
+        "accept_threshold": acceptance_threshold(seen, share),
+        "unseen_score": score_type(predictions, branch),
+    }
+
+
+def score_type(predictions: Arrays, branch: str) -> str:
+    """Where the branch's unseen-class score comes from."""
+    return OWN_SCORE if f"validation.ood_score.{branch}" in predictions else CONFIDENCE_SCORE
 
 
 def final_metrics(predictions: Arrays, branch: str | None = None, temperature: float = 1.0) -> dict[str, float]:
@@ -82,7 +111,14 @@ def final_metrics(predictions: Arrays, branch: str | None = None, temperature: f
         scaled_log_probabilities(predictions[f"{split}.log_probs.{name}"], temperature)
         for split in ("test", "open_test")
     )
-    unseen = predictions["open_test.label"] >= test.shape[1]
-    return closed_set_metrics(test, predictions["test.label"]) | open_set_metrics(
-        ood_score(predictions, name, open_test), unseen
+    score = ood_score(predictions, name, open_test)
+    return (
+        closed_set_metrics(test, predictions["test.label"])
+        | open_set_metrics(score, predictions["open_test.label"] >= test.shape[1])
+        | refusal_metrics(answered_right(predictions, name), score)
     )
+
+
+def answered_right(predictions: Arrays, branch: str) -> npt.NDArray[np.bool_]:
+    """Which records of the open test set the branch names correctly; for an unseen class no answer is right."""
+    return predictions[f"open_test.log_probs.{branch}"].argmax(axis=1) == predictions["open_test.label"]

@@ -13,6 +13,7 @@ from safeecgmatch.engine.checkpoint import Checkpoint
 from safeecgmatch.engine.contract import Losses
 from safeecgmatch.engine.loop import Best, Diverged, Training, is_better
 from safeecgmatch.engine.monitor import Monitor, warnings_of
+from safeecgmatch.files import read_json
 from safeecgmatch.launching.cell import Session, Stopped
 from safeecgmatch.launching.outputs import history_csv, warnings_in, write_outputs
 from tests.methods.harness import make_training
@@ -129,7 +130,7 @@ def test_a_diverged_cell_is_a_result_with_its_reason(tmp_path):
     with pytest.raises(Diverged) as reason:
         training.run(lambda _: None, lambda _: None)
     assert str(reason.value) == "The loss stopped being finite between iterations 3 and 4."
-    assert write_outputs(tmp_path / "cell", training, sets, {"x": 1}, inputs, str(reason.value)) is None
+    assert write_outputs(tmp_path / "cell", training, sets, {"x": 1}, inputs, False, str(reason.value)) is None
     assert {file.name for file in (tmp_path / "cell").iterdir()} == {"history.csv", "config.yaml", "summary.json"}
     assert json.loads((tmp_path / "cell" / "summary.json").read_text())["diverged"] == str(reason.value)
     assert warnings_in(tmp_path / "cell") == [str(reason.value)]
@@ -166,7 +167,7 @@ def test_stopped_and_resumed_gives_the_same_bytes(tmp_path, name):
     whole, sets, inputs = make_training(name, **options)
     whole.run(lambda _: None, lambda _: None)
     config = {"x": 1}
-    write_outputs(tmp_path / "whole", whole, sets, config, inputs)
+    write_outputs(tmp_path / "whole", whole, sets, config, inputs, generated=False)
 
     for stop_after in (2, 5, 7):  # before, between and after evaluations
         training, _, _ = make_training(name, **options)
@@ -184,7 +185,7 @@ def test_stopped_and_resumed_gives_the_same_bytes(tmp_path, name):
     session = Session(training, Checkpoint(tmp_path / "scratch", "abc"), every=3)
     assert session.restore() == "" and training.n == 7
     session.run(lambda _: None, lambda _: None)
-    write_outputs(tmp_path / "resumed", training, sets, config, inputs)
+    write_outputs(tmp_path / "resumed", training, sets, config, inputs, generated=False)
     for file in ("predictions.npz", "history.csv", "model.safetensors", "summary.json", "config.yaml"):
         assert (tmp_path / "whole" / file).read_bytes() == (tmp_path / "resumed" / file).read_bytes(), file
 
@@ -192,7 +193,7 @@ def test_stopped_and_resumed_gives_the_same_bytes(tmp_path, name):
 def test_predictions_hold_what_evaluation_needs(tmp_path):
     training, sets, inputs = make_training("supervised", **SHORT)
     training.run(lambda _: None, lambda _: None)
-    write_outputs(tmp_path / "cell", training, sets, {}, inputs)
+    write_outputs(tmp_path / "cell", training, sets, {}, inputs, generated=False)
     with np.load(tmp_path / "cell" / "predictions.npz", allow_pickle=False) as stored:
         assert str(stored["branch"]) == "main"
         for split in ("validation", "test", "open_test"):
@@ -205,6 +206,10 @@ def test_predictions_hold_what_evaluation_needs(tmp_path):
         chosen = training.chosen()
         predicted = stored["validation.log_probs.main"].argmax(axis=1)
         assert (predicted == stored["validation.label"]).mean() == pytest.approx(chosen.accuracy)
+        confidence = np.exp(stored["validation.log_probs.main"].astype(np.float64)).astype(np.float32).max(axis=1)
+    summary = read_json(tmp_path / "cell" / "summary.json")
+    assert summary["unseen_score"] == "1 - max probability" and summary["generated_ecgs"] is False
+    assert (1 - confidence.astype(np.float64) <= summary["accept_threshold"]).mean() >= summary["accept_share"] == 0.95
 
 
 def test_the_method_never_sees_hidden_labels():

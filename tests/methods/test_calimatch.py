@@ -12,15 +12,14 @@ from safeecgmatch.methods.calimatch.step import CaliMatchHyper, CaliMatchSwitche
 from safeecgmatch.methods.parts.branch import Calibration
 from safeecgmatch.methods.parts.smoothing import TICKS, empty_table
 from safeecgmatch.protocols import switches
-from tests.methods.harness import demo_params
 from tests.methods.parts.test_calibration import GOLDEN, RELATIVE, golden_inputs
-from tests.methods.toy import bits, run, toy_training
+from tests.methods.toy import bits, hyper_of, run, toy_training
 
 EAGER = {"inlier_threshold": 0.4, "confidence_threshold": 0.35}  # so that records are selected from the start
 
 
 def hyper(**changes: Any) -> CaliMatchHyper:
-    return CaliMatchHyper(**(demo_params().methods["calimatch"] | changes))
+    return hyper_of("calimatch", **changes)
 
 
 def chosen(protocol: str) -> CaliMatchSwitches:

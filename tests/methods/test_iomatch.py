@@ -129,8 +129,8 @@ def test_queue_is_written_once_per_iteration_and_by_the_monitoring_pass_only_und
     release = toy_training("iomatch", "release", pool=300, iterations=100, evaluate_every=50)
     run_to(release, 1)  # 300 records are 3 batches of at most 128
     assert release.method.alignment.pointer == 3 + 1
-    run_to(release, 3)  # an epoch is 2 iterations here
-    assert release.method.alignment.pointer == 3 + 2 + 3 + 1
+    run_to(release, 39)  # an epoch is 38 iterations here, one pass over the pool
+    assert release.method.alignment.pointer == 3 + 38 + 3 + 1
     assert release.method.training
 
 

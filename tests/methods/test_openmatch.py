@@ -6,10 +6,9 @@ import torch
 from safeecgmatch.engine.loop import Training
 from safeecgmatch.engine.sampling import fixed_order
 from safeecgmatch.methods.openmatch.method import OpenMatch
-from safeecgmatch.methods.openmatch.step import OpenMatchHyper, looks_inlying, step
-from tests.methods.harness import demo_params
+from safeecgmatch.methods.openmatch.step import looks_inlying, step
 from tests.methods.parts.test_calibration import GOLDEN, RELATIVE, golden_inputs
-from tests.methods.toy import POOL, toy_training
+from tests.methods.toy import POOL, hyper_of, toy_training
 
 
 def opened(training: Training) -> OpenMatch:
@@ -19,7 +18,7 @@ def opened(training: Training) -> OpenMatch:
 
 def test_step_is_the_weighted_sum_of_golden_terms() -> None:
     g = golden_inputs()
-    hyper = OpenMatchHyper(**demo_params().methods["openmatch"])
+    hyper = hyper_of("openmatch")
     result = step(g["Z"], g["O1"], g["y"], g["O1"], g["O2"], hyper)
     wanted = {
         "supervised": GOLDEN["L_cls"],

@@ -118,26 +118,40 @@ def make_history(cell: Cell, evaluations: int, every: int) -> pd.DataFrame:
     history["mask_rate"] = 0.7 * rise if labels else np.nan
     history["pseudo_accuracy"] = 0.6 + 0.3 * rise if labels else np.nan
     history["pseudo_ood_share"] = cell.ood / 100 * (1 - 0.5 * rise) if labels else np.nan
+    if cell.method in ("calimatch", "safeecgmatch"):
+        for branch in ("time", "freq") if cell.method == "safeecgmatch" else ("main",):
+            history[f"temperature.class.{branch}"] = 1.5 + rise
+            history[f"temperature.ova.{branch}"] = 1.5 - 0.5 * rise
+    if cell.method == "safeecgmatch":
+        history["mask_rate.freq"] = 0.2 * rise
+    if cell.method == "ecgmatch":
+        history["teacher_accuracy"] = 0.5 + 0.2 * rise
     return history
 
 
 def write_cell(cell: Cell, params: Params, root: Path, records: int = 120, **summary: Any) -> None:
+    """A finished cell; `diverged="sentence"` leaves out its predictions, as a training that diverged does."""
     folder = root / "runs" / cell.path
     folder.mkdir(parents=True)
-    np.savez(folder / "predictions.npz", **make_predictions(cell, records))  # type: ignore[arg-type]
+    if not summary.get("diverged"):
+        np.savez(folder / "predictions.npz", **make_predictions(cell, records))  # type: ignore[arg-type]
     evaluations = params.train.iterations // params.train.evaluate_every
     make_history(cell, evaluations, params.train.evaluate_every).to_csv(folder / "history.csv", index=False)
-    content = {"cell": cell.describe(), "protocol": params.protocol, "profile": params.profile, "config_hash": "0" * 16}
+    switches = {"selection_includes_pretrain": params.protocol == "release"} if cell.method == "safestudent" else {}
+    content = {"cell": cell.describe(), "protocol": params.protocol, "switches": switches, "config_hash": "0" * 16}
     (folder / "config.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
     facts = {
         "best_iteration": params.train.iterations, "best_val_accuracy": 0.8, "parameters": 60000, "labelled": 30,
-        "pool": 600, "diverged": False, "no_competitor": False,
+        "pool": 600, "validation": records, "test": records, "open_test": records,
+        "iterations": params.train.iterations, "classes": ["NORM", "MI", "CD"], "no_competitor": False,
+        "diverged": None, "warnings": [],
     }  # fmt: skip
     (folder / "summary.json").write_text(json.dumps({**facts, **summary}), encoding="utf-8")
     run = {"run_id": f"run{cell.seed}", "commit": "0123456789abcdef0123456789abcdef01234567", "dirty": False}
     record = root / "tracking" / cell.path / "run.json"
     record.parent.mkdir(parents=True)
-    record.write_text(json.dumps({**run, "wall_seconds": 12.5, "device": "cpu"}), encoding="utf-8")
+    machine = {"device": "cpu", "threads": 1, "processor": "a test", "versions": {"python": "3.11", "torch": "2.13.0"}}
+    record.write_text(json.dumps({**run, **machine, "wall_seconds": 12.5}), encoding="utf-8")
 
 
 def write_study(params: Params, root: Path, records: int = 120) -> list[Cell]:

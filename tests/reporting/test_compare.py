@@ -1,28 +1,29 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
+import re
+from dataclasses import replace
 
-import pandas as pd
+import numpy as np
 import pytest
 
-from safeecgmatch.config import Params
+from safeecgmatch.profiles import compose_params
+from safeecgmatch.reporting.barriers import barriers
 from safeecgmatch.reporting.compare import (
-    MARGIN,
-    RULE,
-    barriers,
+    PAPER_TABLES,
+    ROUNDING,
     compare,
     comparison_frame,
-    gains_over,
+    difference_to_print,
     place,
     proposed_ranks,
-    verdict,
 )
-from safeecgmatch.reporting.compare_render import comparison_markdown, comparison_tex, verdict_counts
+from safeecgmatch.reporting.compare_render import comparison_markdown, comparison_tex, rank_grid
 from safeecgmatch.reporting.published import published_cells
-from safeecgmatch.reporting.results import Entry
-from safeecgmatch.reporting.statistics import Summary, holm, welch_p
+from safeecgmatch.reporting.results import SeedMean
+from safeecgmatch.reporting.statistics import Summary
 from safeecgmatch.reporting.tables import Table, build_tables
+from tests.conftest import ROOT
 from tests.reporting.conftest import Study
 from tests.reporting.synthetic import make_params, paper_params
 
@@ -32,118 +33,97 @@ def tables(study: Study) -> list[Table]:
     return build_tables(study.params, study.evaluation.metrics, study.evaluation.runs)
 
 
-def test_generated_data_are_not_compared(study: Study, tables: list[Table]) -> None:
-    frame = comparison_frame(compare(tables, study.params))
-    assert len(frame) == 12 * 16 + 3 * 4 + 3 * 4
-    assert frame[["difference", "p", "p_holm", "column_tau"]].isna().all(axis=None)
-    assert frame["verdict"].str.startswith("not compared: generated data").all()
-    text = comparison_markdown(compare(tables, study.params), "source")
-    assert "not compared: generated data, 100 Hz, width 8, 150 iterations" in text
-
-
-def test_barriers_name_each_size_that_is_not_the_papers() -> None:
-    assert barriers(paper_params(), "ptbxl") == barriers(paper_params(), "cinc21") == []
-    small = paper_params(model={"width": 16}, train={"iterations": 2000, "evaluate_every": 200, "batch": 64})
-    assert barriers(small, "ptbxl") == ["width 16", "2,000 iterations"]
-    assert barriers(paper_params(split={"strategy": "patient"}), "ptbxl") == ["patient split"]
-    assert barriers(make_params(), "cinc21")[0] == "generated data"
-
-
-def test_real_data_of_another_size_get_differences_but_no_verdict(tables: list[Table]) -> None:
-    params = paper_params(model={"width": 16})
-    frame = comparison_frame(compare(tables, params))
-    assert frame["difference"].notna().all() and frame["column_tau"].notna().any()
-    assert frame["p"].isna().all() and (frame["verdict"] == "not compared: width 16").all()
-
-
-def test_paper_sizes_are_tested_with_holm_within_a_column(tables: list[Table]) -> None:
-    frame = comparison_frame(compare(tables, paper_params()))
-    printed = {(c.table, c.dataset, c.row, c.ood, c.metric): c for c in published_cells()}
-    for _, column in frame.groupby(["table", "dataset", "ood", "metric"]):
-        expected = []
-        for row in column.itertuples():
-            paper = printed[row.table, row.dataset, row.row, row.ood, row.metric]
-            expected.append(welch_p(paper.summary, Summary(row.ours_mean, row.ours_std, row.ours_seeds)))
-            assert row.difference == pytest.approx(row.ours_mean - paper.mean)
-        assert column["p"].tolist() == expected
-        assert column["p_holm"].tolist() == holm(expected)
-    assert set(frame["verdict"]) <= {"different", "consistent", "undecided"}
-
-
-def test_verdict_rule() -> None:
-    assert verdict(0.001, 0.04, "") == "different"
-    assert verdict(MARGIN, 0.05, "") == "consistent"
-    assert verdict(-MARGIN - 1e-9, 0.9, "") == "undecided"
-    assert verdict(0.3, math.nan, "") == "not tested: one seed"
-    assert verdict(math.nan, math.nan, "") == "not compared: missing here"
-    assert verdict(0.001, 0.9, "width 8") == "not compared: width 8"
-    assert "0.02" in RULE and "0.05" in RULE
-
-
-def copy_of_the_paper(tables: list[Table], shift: float) -> list[Table]:
-    """Our tables with the paper's own numbers, moved by `shift`."""
-    printed = {(c.table, c.dataset, c.row, c.ood, c.metric): c for c in published_cells()}
-    names = {"table2_ablation": "ablation", "table3_benchmark": "benchmark", "table4_sensitivity": "sensitivity"}
+def with_the_papers_numbers(tables: list[Table], shift: float, seeds: int = 3) -> list[Table]:
+    """Our tables with the paper's own numbers, moved by `shift`; rows that the paper does not have are empty."""
+    printed = {(c.table, c.dataset, c.row, c.ood, c.metric): c.summary for c in published_cells()}
     copies = []
     for table in tables:
-        if table.name in names:
-            entries = []
-            for row in table.rows:
-                line = []
-                for column in table.columns:
-                    key = (names[table.name], column.dataset, row.key, row.selection.ood, column.metric)
-                    paper = printed[key].summary
-                    line.append(Entry(Summary(paper.mean + shift, paper.std, 3), 3))
-                entries.append(line)
-            copies.append(Table(table.name, "", table.rows, table.columns, entries, table.template))
+        values = []
+        for row in table.rows:
+            keys = [(PAPER_TABLES.get(table.name), c.dataset, row.key, row.runs.ood, c.metric) for c in table.columns]
+            papers = [printed.get(key) for key in keys]  # type: ignore[call-overload]
+            values.append([SeedMean(Summary(p.mean + shift, p.std, seeds) if p else None, 3) for p in papers])
+        copies.append(replace(table, values=values))
     return copies
 
 
-def test_the_papers_own_numbers_are_consistent_and_far_ones_are_not(tables: list[Table]) -> None:
-    same = compare(copy_of_the_paper(tables, 0.0), paper_params())
-    frame = comparison_frame(same)
-    assert (frame["verdict"] == "consistent").all()
-    assert frame["column_tau"].to_numpy() == pytest.approx(1.0)
-    assert [rank.ours for rank in proposed_ranks(same)] == [rank.paper for rank in proposed_ranks(same)]
-    assert {rank.paper for rank in proposed_ranks(same)} == {1, 2}
-    far = comparison_frame(compare(copy_of_the_paper(tables, 0.3), paper_params()))
-    benchmark = far[far["table"] == "benchmark"]
-    assert (benchmark["verdict"] == "different").mean() > 0.9 and not (benchmark["verdict"] == "consistent").any()
+def test_generated_data_stand_nowhere_beside_the_paper(study: Study, tables: list[Table]) -> None:
+    columns = compare(tables, study.params)
+    frame = comparison_frame(columns)
+    assert len(frame) == 12 * 16 + 3 * 4 + 3 * 4
+    assert frame[["difference", "low", "high", "column_tau"]].isna().all(axis=None)
+    assert frame["not_compared"].str.startswith("generated data").all()
+    assert "generated data" in comparison_markdown(columns, "source", "remark") and "0.852" not in comparison_markdown(
+        columns, "source", "remark"
+    )
+    assert r"\begin{table" not in comparison_tex(columns, "source", "remark")
+    assert {rank.ours for rank in proposed_ranks(columns)} == {None}
 
 
-def test_gain_over_calimatch_repeats_the_papers_differences(tables: list[Table]) -> None:
-    gains = gains_over(compare(copy_of_the_paper(tables, 0.0), paper_params()))
-    assert len(gains) == 16
-    for gain in gains:
-        assert gain.ours == pytest.approx(gain.paper) and gain.ours_p == pytest.approx(gain.paper_p)
-    assert round(gains[0].paper, 3) == 0.007 and round(gains[0].paper_p, 2) == 0.12
+def test_barriers_name_everything_that_is_not_the_papers() -> None:
+    assert barriers(paper_params(), "ptbxl") == barriers(paper_params(), "cinc21") == []
+    train = {**paper_params().train.model_dump(), "iterations": 2000, "evaluate_every": 200, "learning_rate": 0.01}
+    small = paper_params(model={"width": 16}, train=train)
+    assert barriers(small, "ptbxl") == ["width 16", "2,000 iterations", "10 evaluations", "learning rate 0.01"]
+    assert barriers(paper_params(split={"strategy": "patient"}), "ptbxl") == ["patient split"]
+    changed = {"safeecgmatch": {"confidence_threshold": 0.8, "switches": {"start": 20000}}}
+    expected = ["confidence threshold of SafeECGMatch", "start of SafeECGMatch"]
+    assert barriers(paper_params(methods=changed), "ptbxl") == expected
+    assert barriers(make_params(), "cinc21")[0] == "generated data"
+
+
+def test_the_profile_paper_meets_no_barrier() -> None:
+    params = compose_params("paper", ROOT / "profiles")
+    assert [barriers(params, dataset) for dataset in ("ptbxl", "cinc21")] == [[], []]
+
+
+def test_the_interval_is_welchs_with_the_rounding_of_the_print() -> None:
+    rng = np.random.default_rng(0)
+    covered = 0
+    for _ in range(1000):
+        ours, theirs = rng.normal(0.82, 0.02, 3), rng.normal(0.80, 0.02, 3)
+        printed = Summary(round(theirs.mean(), 3), round(theirs.std(ddof=1), 3), 3)
+        _, low, high = difference_to_print(Summary(ours.mean(), ours.std(ddof=1), 3), printed)
+        covered += low <= 0.02 <= high
+    assert 0.94 <= covered / 1000 <= 0.99
+    difference, low, high = difference_to_print(Summary(0.8, 0.0, 3), Summary(0.8, 0.0, 3))
+    assert difference == 0 and -low == pytest.approx(high) and high >= 2 * ROUNDING
+
+
+def test_real_data_of_another_size_get_places_but_no_differences(tables: list[Table]) -> None:
+    columns = compare(with_the_papers_numbers(tables, 0.1), paper_params(model={"width": 16}))
+    frame = comparison_frame(columns)
+    assert frame["difference"].isna().all() and frame["column_tau"].to_numpy() == pytest.approx(1.0)
+    text = comparison_markdown(columns, "source", "remark")
+    assert "0.852±0.005 (1) | 0.952±0.005 (1) | –" in text and "Levels are not compared: width 16." in text
+
+
+def test_the_papers_own_numbers_differ_by_nothing(tables: list[Table]) -> None:
+    columns = compare(with_the_papers_numbers(tables, 0.0), paper_params())
+    frame = comparison_frame(columns)
+    assert frame["difference"].abs().max() < 1e-12
+    assert ((frame["low"] < 0) & (frame["high"] > 0)).all()
+    ranks = proposed_ranks(columns)
+    assert [rank.ours for rank in ranks] == [rank.paper for rank in ranks] and {rank.paper for rank in ranks} == {1, 2}
+    assert rank_grid(columns)[1][0] == ["ACC", "1 / 1 of 12", "1 / 1 of 12", "1 / 1 of 12", "2 / 2 of 12"]
+
+
+def test_one_seed_has_a_difference_without_interval(tables: list[Table]) -> None:
+    frame = comparison_frame(compare(with_the_papers_numbers(tables, 0.1, seeds=1), paper_params()))
+    assert frame["difference"].to_numpy() == pytest.approx(0.1) and frame["low"].isna().all()
 
 
 def test_place_shares_ties() -> None:
-    assert place({"a": 0.9, "safeecgmatch": 0.8, "b": 0.8}, "acc") == 2
+    assert place({"a": 0.9, "safeecgmatch": 0.8, "b": 0.8 + 1e-14}, "acc") == 2
     assert place({"a": 0.9, "safeecgmatch": 0.8, "b": 0.8}, "ece") == 1
     assert place({"a": 0.9}, "acc") is None
 
 
-def test_missing_and_single_seeds_are_said(study: Study) -> None:
-    params: Params = paper_params(grid={"seeds": [1]})
-    metrics = study.evaluation.metrics
-    metrics = metrics[metrics["method"] != "fixmatch"]
-    frame = comparison_frame(compare(build_tables(params, metrics, study.evaluation.runs), params)).set_index("row")
-    assert set(frame.loc["fixmatch", "verdict"]) == {"not compared: missing here"}
-    assert set(frame.loc["iomatch", "verdict"]) == {"not tested: one seed"}
-
-
-def test_printed_comparison_equals_the_frame(tables: list[Table], tmp_path: Path) -> None:
-    columns = compare(tables, paper_params())
-    frame = comparison_frame(columns)
-    latex = comparison_tex(columns, "source")
-    assert "p $<$ 0.05" in latex and r"$\neq$ different" in latex  # a bare < is printed as an inverted exclamation mark
-    assert latex.count(r"\neq") == (frame["verdict"] == "different").sum() + 1  # one in the legend
-    assert latex.count(r"\begin{tabular}") == 4 * 2 + 2 + 2
-    counts = verdict_counts(columns).splitlines()[2:]
-    benchmark = frame[frame["table"] == "benchmark"]
-    total = sum(int(line.split("|")[2]) for line in counts)
-    assert len(counts) == 16 and total == (benchmark["verdict"] == "consistent").sum()
-    frame.to_csv(tmp_path / "compare.csv", index=False)
-    assert len(pd.read_csv(tmp_path / "compare.csv")) == 216
+def test_printed_comparison_has_labels_and_every_difference(tables: list[Table]) -> None:
+    columns = compare(with_the_papers_numbers(tables, 0.1), paper_params())
+    latex = comparison_tex(columns, "source", "the remark")
+    labels = re.findall(r"\\label\{(.*?)\}", latex)
+    assert len(labels) == len(set(labels)) == 4 + 2 + 1 and "tab:paper_vs_ours_benchmark_ptbxl_30" in labels
+    assert latex.count("+0.100 [") == len(comparison_frame(columns)) == 216
+    assert latex.count("the remark") == 1 and r"\section" not in latex
+    assert not math.isnan(columns[0].tau)

@@ -18,6 +18,7 @@ from safeecgmatch.reporting.evaluate import METRIC_COLUMNS, evaluate, write_eval
 from tests.reporting.conftest import Study
 from tests.reporting.synthetic import make_params, write_cell, write_study
 
+NOISE = ("ece_floor", "ece_debiased")
 SMALL = {
     "grid": {"datasets": ["ptbxl"], "methods": ["supervised", "safestudent"], "ood_levels": [60], "seeds": [1, 2]},
     "ablation": {"datasets": []},
@@ -35,9 +36,10 @@ def test_one_row_per_cell_branch_scaling_and_metric(study: Study) -> None:
     assert not frame.duplicated(["cell", "branch", "scaling", "metric"]).any()
     assert set(frame["cell"]) == {cell.path for cell in study.cells}
     by_branch = frame[frame["cell"] == "ptbxl/safeecgmatch/60/1"].groupby(["branch", "scaling"])["metric"].apply(set)
-    assert set(by_branch.index) == {(b, s) for b in ("time", "freq", "fused") for s in ("none", "posthoc")}
-    assert by_branch["fused", "none"] == set(METRICS)
-    assert by_branch["fused", "posthoc"] == {*METRICS, "temperature"}
+    predicted = {(b, s) for b in ("time", "freq", "fused") for s in ("none", "posthoc")}
+    assert set(by_branch.index) == predicted | {("all", "training")}
+    assert by_branch["fused", "none"] == {*METRICS, *NOISE}
+    assert by_branch["fused", "posthoc"] == {*METRICS, *NOISE, "temperature"}
 
 
 def test_rows_equal_final_metrics_of_the_stored_predictions(study: Study) -> None:
@@ -45,7 +47,7 @@ def test_rows_equal_final_metrics_of_the_stored_predictions(study: Study) -> Non
     for path in ("ptbxl/fixmatch/30/2", "cinc21/safeecgmatch-no_cal/60/1"):
         with np.load(study.root / "runs" / path / "predictions.npz") as stored:
             predictions = dict(stored)
-        rows = frame[(frame["cell"] == path) & frame["reported"]]
+        rows = frame[(frame["cell"] == path) & frame["reported"] & ~frame["metric"].isin(NOISE)]
         plain = rows[rows["scaling"] == "none"].set_index("metric")["value"]
         assert plain.to_dict() == final_metrics(predictions)
         branch = str(predictions["branch"])
@@ -71,6 +73,7 @@ def test_headline_has_at_most_16_numbers_and_files_round_trip(study: Study, tmp_
     assert back["value"].tolist() == study.evaluation.metrics["value"].tolist()
     assert {path.name for path in (tmp_path / "report" / "plots").iterdir()} == {
         "accuracy_ece.csv", "safeecgmatch_validation.csv", "training.csv", "reliability.csv", "ood_scores.csv",
+        "refusal.csv", "confusion.csv",
     }  # fmt: skip
     accuracy = study.evaluation.plots["accuracy_ece"]
     assert len(accuracy) == 48 and not accuracy.isna().any(axis=None) and accuracy["label"].is_unique
@@ -84,6 +87,18 @@ def test_pooled_plots_add_up(study: Study) -> None:
     assert set(pooled) == {2 * 60} and len(pooled) == 48
     scores = study.evaluation.plots["ood_scores"].groupby(["dataset", "method", "ood"])[["seen", "unseen"]].sum()
     assert set(scores.sum(axis=1)) == {2 * 60}
+    confused = study.evaluation.plots["confusion"].groupby(["dataset", "method", "ood"])["count"].agg(["sum", "size"])
+    assert set(confused["sum"]) == {2 * 60} and set(confused["size"]) == {4 * 3}
+
+
+def test_refusal_curve_starts_at_the_accuracy_with_nothing_refused(study: Study) -> None:
+    curve = study.evaluation.plots["refusal"].set_index(["dataset", "method", "ood", "seed", "refused"])["accuracy"]
+    metrics = study.evaluation.metrics
+    rows = metrics[metrics["reported"] & (metrics["cell"] == "ptbxl/calimatch/60/2") & (metrics["scaling"] == "none")]
+    value = rows.set_index("metric")["value"]
+    for share in (0, 10, 50):
+        assert curve["ptbxl", "calimatch", 60, 2, share / 100] == value[f"acc_refusing_{share}"]
+    assert 0 < value["aurc"] < 1 - value["acc_refusing_50"] + 0.5
 
 
 def test_missing_cell_is_a_missing_row(tmp_path: Path) -> None:

@@ -1,25 +1,44 @@
 from __future__ import annotations
 
-import subprocess
-import sys
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
+from matplotlib.figure import Figure
+from PIL import Image
 
-from safeecgmatch.cells import Cell
-from safeecgmatch.metrics import ece, probabilities_of
-from safeecgmatch.reporting.figures import (
-    COLOURS,
-    MARKERS,
-    reliability_grid,
-    score_grid,
-    tradeoff_figure,
-    training_grid,
-)
-from safeecgmatch.reporting.reliability import reliability_figure
+from safeecgmatch.metrics import ece
+from safeecgmatch.reporting.figures import overview, panels
+from safeecgmatch.reporting.figures.style import COLOURS, MARKERS, Where, save, within_unit
 from safeecgmatch.reporting.results import Results
 from tests.reporting.conftest import Study
-from tests.reporting.synthetic import BASELINES, make_predictions
+from tests.reporting.synthetic import BASELINES, paper_params
+
+HERE = Where("cinc21", 60, "Generated (CinC21)")
+
+
+@pytest.fixture(scope="module")
+def results(study: Study) -> Results:
+    return Results(study.evaluation.metrics, study.evaluation.runs)
+
+
+def gains_frame(generated: bool = False) -> pd.DataFrame:
+    common = {"scaling": "none", "rival": "calimatch", "reading": "fused", "generated": generated, "ood": 60}
+    return pd.DataFrame(
+        [
+            {
+                **common,
+                "dataset": "ptbxl",
+                "metric": metric,
+                "estimate": 0.02,
+                "low": low,
+                "high": 0.03,
+                "relation": word,
+            }
+            for metric, low, word in (("acc", 0.01, "better"), ("ece", -0.01, "inconclusive"))
+        ]
+    )
 
 
 def test_no_two_methods_look_alike() -> None:
@@ -27,48 +46,110 @@ def test_no_two_methods_look_alike() -> None:
     assert len(looks) == len(BASELINES) + 1
 
 
-def test_tradeoff_shows_every_method_published_and_ours(study: Study) -> None:
-    results = Results(study.evaluation.metrics, study.params.grid.seeds)
-    left, right = tradeoff_figure(study.params, results, ("ptbxl", 30)).axes
-    assert len(left.containers) == len(right.containers) == 12
+def test_tradeoff_of_generated_data_shows_ours_alone_on_shared_axes(study: Study, results: Results) -> None:
+    axes = overview.tradeoff_figure(study.params, results).axes
+    assert [a.get_title() for a in axes] == [
+        f"Generated ({name}), {ood} % OOD, ours (demo, paper)" for name in ("PTB-XL", "CinC21") for ood in (30, 60)
+    ]
+    assert axes[0].get_xlim() == axes[1].get_xlim() != axes[2].get_xlim() == axes[3].get_xlim()
     means = study.evaluation.plots["accuracy_ece"].set_index(["dataset", "ood", "method"])
-    drawn = {c.get_label(): c.lines[0].get_xydata()[0] for c in right.containers}
-    expected = means.loc[("ptbxl", 30, "calimatch"), ["ece", "acc"]]
-    assert drawn["CaliMatch"] == pytest.approx(expected.to_numpy())
-    published = {c.get_label(): c.lines[0].get_xydata()[0] for c in left.containers}
+    drawn = {c.get_label(): c.lines[0].get_xydata()[0] for c in axes[0].containers}
+    assert drawn["CaliMatch"] == pytest.approx(means.loc[("ptbxl", 30, "calimatch"), ["ece", "acc"]].to_numpy())
+    for panel in axes:
+        ends = np.concatenate([line.get_segments() for c in panel.containers for line in c.lines[2]])
+        assert ends.min() >= 0 and ends.max() <= 1
+
+
+def test_tradeoff_of_real_data_has_the_published_points_above(results: Results) -> None:
+    axes = overview.tradeoff_figure(paper_params(), results).axes
+    assert len(axes) == 8 and axes[0].get_title() == "PTB-XL, 30 % OOD, published"
+    published = {c.get_label(): c.lines[0].get_xydata()[0] for c in axes[0].containers}
     assert published["SafeECGMatch"] == pytest.approx([0.045, 0.852])
 
 
-def test_grids_have_one_panel_per_method(study: Study) -> None:
-    results, plots = Results(study.evaluation.metrics, study.params.grid.seeds), study.evaluation.plots
-    setting = ("cinc21", 60)
+def test_bars_stay_where_accuracies_can_be() -> None:
+    assert within_unit(0.95, 0.1) == (pytest.approx(0.85), 1) and within_unit(0.02, 0.1)[0] == 0
+
+
+def test_grids_have_one_panel_per_method_and_name_the_data(study: Study, results: Results) -> None:
+    plots, params = study.evaluation.plots, study.params
     for figure in (
-        reliability_grid(study.params, results, plots["reliability"], setting),
-        score_grid(study.params, results, plots["ood_scores"], setting),
-        training_grid(study.params, plots["training"], setting),
+        panels.reliability_grid(params, plots["reliability"], HERE),
+        panels.score_grid(params, results, plots["ood_scores"], HERE),
+        panels.training_grid(params, plots["training"], HERE),
+        panels.confusion_grid(params, plots["confusion"], HERE),
     ):
         titles = [axes.get_title().split(",")[0] for axes in figure.axes if axes.get_visible()]
         assert len(titles) == 12 and titles[0] == "Supervised" and titles[-1] == "SafeECGMatch"
+        assert figure.get_suptitle().endswith("Generated (CinC21), 60 % OOD")
+
+
+def test_reliability_states_the_ece_of_its_bars_and_their_counts(study: Study) -> None:
+    rng = np.random.default_rng(0)
+    values = rng.dirichlet([1, 1, 1], 300).astype(np.float32)
+    labels = rng.integers(0, 3, 300)
+    edges = np.linspace(0, 1, 16)
+    confidence, correct = values.max(axis=1), values.argmax(axis=1) == labels
+    groups = pd.DataFrame(
+        {"bin": np.digitize(confidence, edges, right=True), "confidence": confidence, "accuracy": correct}
+    )
+    bins = groups.groupby("bin").mean().assign(count=groups.groupby("bin").size())
+    assert panels.drawn_ece(bins) == pytest.approx(ece(values, labels))
+    frame = study.evaluation.plots["reliability"]
+    axes = panels.reliability_grid(study.params, frame, HERE).axes[0]
+    counts = HERE.by_method(frame)["supervised"]["count"].astype(str).tolist()
+    assert [text.get_text() for text in axes.texts] == counts
+
+
+def test_training_curves_have_a_band_of_the_seeds(study: Study) -> None:
+    axes = panels.training_grid(study.params, study.evaluation.plots["training"], HERE).axes[1]
+    assert len(axes.collections) == 4  # FixMatch: accuracy, accepted, right, unseen
 
 
 def test_a_method_without_runs_says_so(study: Study) -> None:
     plots = study.evaluation.plots["training"]
-    figure = training_grid(study.params, plots[plots["method"] != "adello"], ("ptbxl", 30))
+    figure = panels.training_grid(study.params, plots[plots["method"] != "adello"], HERE)
     silent = [axes.get_title() for axes in figure.axes if any(t.get_text() == "no runs" for t in axes.texts)]
     assert silent == ["Adello"]
 
 
-def test_reliability_figure_of_one_run() -> None:
-    predictions = make_predictions(Cell("ptbxl", "safeecgmatch", 30, 1, "full", 1.0), 80)
-    (axes,) = reliability_figure(predictions).axes
-    value = ece(probabilities_of(predictions["test.log_probs.fused"]), predictions["test.label"])
-    assert "fused" in axes.get_title() and f"{value:.3f}" in axes.get_title()
-    heights = np.array([bar.get_height() for bar in axes.patches])
-    assert ((heights >= 0) & (heights <= 1)).all() and len(heights) > 3
-    assert "time" in reliability_figure(predictions, "time").axes[0].get_title()
+def test_scores_state_how_many_records_they_are(study: Study, results: Results) -> None:
+    frame = study.evaluation.plots["ood_scores"]
+    axes = panels.score_grid(study.params, results, frame, HERE).axes[3]
+    rows = HERE.by_method(frame)["openmatch"]
+    assert axes.texts[0].get_text() == f"N = {rows['seen'].sum()} seen, {rows['unseen'].sum()} unseen"
+    assert len(axes.get_yticks()) > 1
 
 
-def test_the_module_for_training_cells_does_not_import_matplotlib() -> None:
-    code = "import sys, safeecgmatch.reporting.reliability; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert {"matplotlib", "pandas", "scipy"}.isdisjoint(loaded)
+def test_purity_and_refusal_show_every_seed_and_method(study: Study, results: Results) -> None:
+    axes = overview.purity_figure(study.params, results).axes[3]
+    assert [len(line.get_xdata()) for line in axes.lines[1:]] == [0] + [2] * 11  # Supervised accepts nothing
+    assert axes.lines[0].get_xdata()[0] == 0.6
+    lines = overview.refusal_figure(study.params, study.evaluation.plots["refusal"]).axes[0].lines
+    assert len(lines) == 12 and lines[0].get_xdata()[0] == 0
+
+
+def test_scatter_needs_real_data(study: Study, results: Results) -> None:
+    assert overview.scatter_figure(study.params, results) is None
+    figure = overview.scatter_figure(paper_params(), results)
+    assert figure is not None and len(figure.axes) == 8
+    assert figure.axes[0].lines[-2].get_xdata()[0] == pytest.approx(0.852)  # SafeECGMatch, published; then the diagonal
+
+
+@pytest.mark.parametrize("generated", [True, False])
+def test_forest_draws_intervals_and_says_what_data(study: Study, generated: bool) -> None:
+    figure = overview.forest_figure(study.params, gains_frame(generated))
+    assert ("generated data" in figure.get_suptitle()) == generated
+    acc = next(axes for axes in figure.axes if axes.get_title() == "Generated (PTB-XL), 60 % OOD")
+    assert [0.01, 0.03] in [list(line.get_xdata()) for line in acc.lines]
+    assert sum(any(t.get_text() == "no runs" for t in axes.texts) for axes in figure.axes) == 6
+
+
+def test_a_rare_colour_survives_in_the_png(tmp_path: Path) -> None:
+    figure = Figure(figsize=(4, 4))
+    axes = figure.subplots()
+    axes.imshow(np.random.default_rng(0).random((40, 40)), cmap="Blues")
+    axes.plot(5, 5, "s", color="#009E73", markersize=3)
+    save(figure, tmp_path, "rare")
+    pixels = np.asarray(Image.open(tmp_path / "rare.png").convert("RGB")).reshape(-1, 3).astype(int)
+    assert np.abs(pixels - [0, 0x9E, 0x73]).sum(axis=1).min() < 30

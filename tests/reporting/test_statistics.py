@@ -6,7 +6,20 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from safeecgmatch.reporting.statistics import Summary, holm, kendall_tau, summarise, t_interval, welch_p
+from safeecgmatch.reporting.statistics import (
+    Difference,
+    Summary,
+    distinct,
+    holm,
+    interquartile_mean,
+    paired_difference,
+    probability_of_improvement,
+    rank_distribution,
+    relation,
+    student_interval,
+    summarise,
+    welch_p,
+)
 
 
 def test_summary_uses_the_sample_std() -> None:
@@ -14,14 +27,25 @@ def test_summary_uses_the_sample_std() -> None:
     assert math.isnan(summarise([1.0]).std)
 
 
-def test_t_interval_by_the_table() -> None:
-    low, high = t_interval(Summary(0.8, 0.01, 3))
-    assert high - 0.8 == pytest.approx(4.303 * 0.01 / math.sqrt(3), rel=1e-3)
-    assert 0.8 - low == pytest.approx(high - 0.8)
-    assert all(math.isnan(end) for end in t_interval(Summary(0.8, math.nan, 1)))
+def test_ties_within_rounding_are_one_value() -> None:
+    assert distinct([0.3, 0.1 + 0.2, 0.5], descending=True) == [0.5, 0.1 + 0.2]
+    assert distinct([0.3, 0.3 + 1e-9], descending=False) == [0.3, 0.3 + 1e-9]
 
 
-@pytest.mark.parametrize("seed", range(5))
+def test_intervals_stay_in_their_range_and_agree_with_student_for_small_spread() -> None:
+    low, high = student_interval(Summary(0.8, 0.001, 3), bounded=True)
+    assert high - 0.8 == pytest.approx(4.303 * 0.001 / math.sqrt(3), rel=0.02)
+    assert 0.8 - low == pytest.approx(high - 0.8, rel=0.02)
+    for mean in (0.02, 0.5, 0.98):
+        low, high = student_interval(Summary(mean, 0.2, 3), bounded=True)
+        assert 0 < low < mean < high < 1
+    low, high = student_interval(Summary(1.4, 0.5, 3), bounded=False)
+    assert 0 < low < 1.4 < high
+    assert student_interval(Summary(1.0, 0.0, 3), bounded=True) == (1.0, 1.0)
+    assert all(math.isnan(end) for end in student_interval(Summary(0.8, math.nan, 1), bounded=True))
+
+
+@pytest.mark.parametrize("seed", range(3))
 def test_welch_equals_scipy(seed: int) -> None:
     generator = np.random.default_rng(seed)
     a, b = generator.normal(0, 1, 3), generator.normal(0.5, 2, 4)
@@ -42,12 +66,79 @@ def test_holm_by_hand() -> None:
     assert math.isnan(adjusted[1]) and adjusted[0] == 0.02 and adjusted[2] == 0.03
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_kendall_equals_scipy_with_ties(seed: int) -> None:
-    generator = np.random.default_rng(seed)
-    a, b = generator.integers(0, 6, 12), generator.integers(0, 6, 12)
-    assert kendall_tau(list(a), list(b)) == pytest.approx(stats.kendalltau(a, b).statistic)
+def test_a_difference_without_record_noise_is_the_paired_t_test() -> None:
+    first, second = np.array([0.81, 0.84, 0.80]), np.array([0.79, 0.80, 0.79])
+    none = np.zeros((3, 50))
+    difference = paired_difference(first, second, none, none)
+    expected = stats.ttest_rel(first, second)
+    assert 2 * difference.p_above(0) == pytest.approx(expected.pvalue)
+    assert difference.interval() == pytest.approx(tuple(expected.confidence_interval(0.95)))
+    assert difference.p_above(0) + difference.p_below(0) == pytest.approx(1)
 
 
-def test_kendall_of_nothing_is_undefined() -> None:
-    assert math.isnan(kendall_tau([1.0], [2.0])) and math.isnan(kendall_tau([1.0, 1.0], [1.0, 2.0]))
+def test_p_is_the_level_at_which_the_interval_excludes_a_value() -> None:
+    difference = Difference(0.02, 0.006, 0.004, 3)
+    low, high = difference.interval(0.9)
+    assert difference.p_above(low) == pytest.approx(0.05) and difference.p_below(high) == pytest.approx(0.05)
+    assert difference.p_above(0.02) == 0.5 and difference.p_above(0.05) > 0.9
+    same = Difference(0.0, 0.0, 0.0, 3)
+    assert (same.p_above(0), same.p_above(-0.01), same.p_below(0.01), same.interval()) == (1.0, 0.0, 0.0, (0.0, 0.0))
+
+
+def test_relations() -> None:
+    assert relation(Difference(0.05, 0.005, 0.005, 3), 0.01) == "better"
+    assert relation(Difference(-0.05, 0.005, 0.005, 3), 0.01) == "worse"
+    assert relation(Difference(0.001, 0.001, 0.001, 3), 0.01) == "equivalent"
+    assert relation(Difference(0.01, 0.01, 0.005, 3), 0.01) == "inconclusive"
+
+
+def linear_study(rng: np.random.Generator, seeds: int, gain: float, spread: tuple[float, float, float]) -> Difference:
+    """A difference of record means with known parts: seeds, records shared by all seeds, and both together."""
+    records, resamplings = 120, 200
+    of_seed, of_record, of_both = spread
+    values = gain + of_seed * rng.normal(size=(seeds, 1)) + of_record * rng.normal(size=records)
+    values = values + of_both * rng.normal(size=(seeds, records))
+    weights = rng.standard_exponential((resamplings, records))
+    draws = values @ weights.T / weights.sum(axis=1)
+    nothing = np.zeros_like(draws)
+    return paired_difference(values.mean(axis=1), np.zeros(seeds), draws, nothing)
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+@pytest.mark.parametrize("spread", [(0.02, 0.0, 0.0), (0.01, 0.1, 0.1), (0.0, 0.3, 0.0), (0.005, 0.0, 0.3)])
+def test_intervals_cover_what_they_say(seeds: int, spread: tuple[float, float, float]) -> None:
+    rng = np.random.default_rng([seeds, *(int(1000 * part) for part in spread)])
+    intervals = [linear_study(rng, seeds, 0.01, spread).interval() for _ in range(600)]
+    covered = np.mean([low <= 0.01 <= high for low, high in intervals])
+    assert covered >= 0.95 - 3 * math.sqrt(0.95 * 0.05 / 600)  # a bootstrap over three seeds has 0.75 to 0.85
+
+
+def test_stated_power_is_the_rate_of_findings() -> None:
+    rng = np.random.default_rng(5)
+    spread = (0.01, 0.05, 0.0)
+    truth = Difference(0.03, 0.01 / math.sqrt(3), 0.05 / math.sqrt(120), 3)
+    found = [linear_study(rng, 3, 0.03, spread).interval()[0] > 0 for _ in range(1000)]
+    assert truth.power(0.03) == pytest.approx(np.mean(found), abs=0.05)
+    assert truth.power(0.3) > 0.99 and Difference(0, 0, 0, 3).power(0.01) == 1.0
+    assert truth.power_of_equivalence(0.3) > 0.99 and truth.power_of_equivalence(0.001) == 0
+
+
+def test_ranks_follow_the_means_and_their_spread() -> None:
+    rng = np.random.default_rng(0)
+    means = np.array([0.9, 0.8, 0.7])
+    values = means + 0.001 * rng.normal(size=(3, 3))
+    draws = np.broadcast_to(values, (2000, 3, 3))
+    assert rank_distribution(values, draws, 0, rng)[0] > 0.95
+    assert rank_distribution(values, draws, 1, rng)[1] > 0.95
+    level = np.tile(means[:1], (3, 4)) + 0.01 * rng.normal(size=(3, 4))
+    level -= level.mean(axis=0)
+    even = rank_distribution(level, np.broadcast_to(level, (4000, 3, 4)), 2, rng)
+    assert even.sum() == pytest.approx(1) and even.max() < 0.7
+    tied = np.full((3, 4), 0.5)
+    assert rank_distribution(tied, np.broadcast_to(tied, (10, 3, 4)), 3, rng)[0] == 1  # ties share the better rank
+
+
+def test_probability_of_improvement_and_interquartile_mean_by_hand() -> None:
+    assert probability_of_improvement([1, 2, 3], [0, 2, 2]) == pytest.approx(6 / 9)
+    assert probability_of_improvement([1, 1], [1, 1]) == 0.5
+    assert interquartile_mean([1, 2, 3, 100]) == 2.5

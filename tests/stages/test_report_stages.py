@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -27,12 +28,14 @@ def test_evaluate_then_tables(tmp_path: Path) -> None:
     early = run("evaluate", tmp_path)
     assert early.returncode == 1 and "dvc repro" in early.stderr and "Traceback" not in early.stderr
     write_study(PARAMS, tmp_path, records=30)
+    shutil.copytree(ROOT / "profiles", tmp_path / "profiles")
     for stage in ("evaluate", "tables"):
         done = run(stage, tmp_path)
         assert done.returncode == 0, done.stderr
     report = tmp_path / "reports" / "demo" / "paper"
-    assert {path.name for path in report.iterdir()} == {
-        "metrics.csv", "runs.csv", "headline.json", "plots", "tables", "figures", "README.md",
+    assert {path.name for path in report.iterdir()} - {"report.pdf"} == {
+        "metrics.csv", "runs.csv", "contrasts.csv", "ranks.csv", "headline.json", "plots", "tables", "figures",
+        "README.md", "report.html", "report.tex",
     }  # fmt: skip
 
 

@@ -42,6 +42,7 @@ class Header:
     gain: NDArray[np.float64]
     baseline: NDArray[np.float64]
     units: tuple[str, ...]
+    names: tuple[str, ...] = ()  # as the header spells them, "" where it gives none
 
     @property
     def leads(self) -> int:
@@ -57,13 +58,14 @@ class Recording:
     gain: NDArray[np.float64]
     baseline: NDArray[np.float64]
     units: tuple[str, ...]
+    names: tuple[str, ...] = ()
 
     @property
     def leads(self) -> int:
         return self.values.shape[1]
 
     def head(self, samples: int) -> Recording:
-        return Recording(self.rate, self.values[:samples], self.gain, self.baseline, self.units)
+        return Recording(self.rate, self.values[:samples], self.gain, self.baseline, self.units, self.names)
 
     def has_invalid(self) -> bool:
         """Whether `invalid` marks any sample; for int16 without an array of marks, as the mark is the least value."""
@@ -117,7 +119,8 @@ def parse_header(lines: list[list[str]]) -> Header | None:
     if min(map(len, signals)) < 5 or len({line[0] for line in signals}) != 1 or float(rate) == 0:
         return None
     storage = _storage(tuple((line[1], line[2], line[4]) for line in signals))
-    return storage and Header(float(rate), int(samples), signals[0][0], *storage)
+    names = tuple(" ".join(line[8:]) for line in signals)
+    return storage and Header(float(rate), int(samples), signals[0][0], *storage, names)
 
 
 @lru_cache(maxsize=256)  # most records of an archive are stored in the same way
@@ -183,7 +186,7 @@ def _read_plain(folder: Path, header: Header) -> Recording:
         raise Unreadable(f"{header.file} is missing") from None
     except OSError as error:
         raise Unreadable(f"{header.file} cannot be opened ({error.strerror})") from error
-    return Recording(header.rate, values, header.gain, header.baseline, header.units)
+    return Recording(header.rate, values, header.gain, header.baseline, header.units, header.names)
 
 
 def read_with_wfdb(header: Path) -> Recording:
@@ -193,12 +196,12 @@ def read_with_wfdb(header: Path) -> Recording:
     try:
         record = wfdb.rdrecord(str(header.with_suffix("")))
         values = np.asarray(record.p_signal, dtype=np.float64)
-        units = tuple(record.units)
+        units, names = tuple(record.units), tuple(name or "" for name in record.sig_name)
     except Exception as error:  # wfdb raises anything from IndexError to its own classes on damaged files
         raise Unreadable(f"{header.name} cannot be read by wfdb ({type(error).__name__}: {error})") from error
     if values.ndim != 2:
         raise Unreadable(f"{header.name} holds no signal")
-    return Recording(float(record.fs), values, np.ones(values.shape[1]), np.zeros(values.shape[1]), units)
+    return Recording(float(record.fs), values, np.ones(values.shape[1]), np.zeros(values.shape[1]), units, names)
 
 
 def read_record(header: Path) -> Recording:

@@ -121,7 +121,8 @@ def train_cell(params: Params, cell: Cell, config: dict[str, Any], scratch: Scra
         diverged = run(session, scratch, cell.path)
         with scratch.sealing(config["fingerprint"]) as folder:
             outputs = folder / "run"
-            predictions = write_outputs(outputs, training, sets, config, inputs, diverged)
+            generated = params.data.source(cell.dataset).source == "phantom"
+            predictions = write_outputs(outputs, training, sets, config, inputs, generated, diverged)
             for text in warnings_in(outputs):
                 print(f"warning: {cell.path}: {text}", file=sys.stderr)
             metrics = final_metrics(predictions) if predictions else {}

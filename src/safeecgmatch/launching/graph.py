@@ -106,13 +106,13 @@ def alone() -> Iterator[None]:
 
 def run(plan: Plan, params: Params, how: How) -> list[Failure]:
     """Carry out `plan`; returns the failed cells, after which nothing that depends on cells is run."""
+    if not how.dry_run:
+        check(how.on, how.cluster)
+    gpus = choose_gpus(params, how) if how.on == "local" else ()
     if Path("src").resolve() != SOURCES:
         raise UserError(
             f"This command runs the code in {SOURCES}, not that of this folder: pip install -e . here first."
         )
-    gpus = choose_gpus(params, how) if how.on == "local" else ()
-    if not how.dry_run:
-        check(how.on, how.cluster)
     with alone():
         reproduce(*plan.before)
         stale = stale_stages(cell.stage for cell in plan.cells)

@@ -18,7 +18,7 @@ from safeecgmatch.engine.models import parameter_count
 from safeecgmatch.engine.monitor import warnings_of
 from safeecgmatch.engine.signals import SignalSet
 from safeecgmatch.files import atomic_path, read_json, write_json, write_text
-from safeecgmatch.predictions import write_predictions
+from safeecgmatch.predictions import acceptance, write_predictions
 
 FIRST_COLUMNS = ("iteration", "val_accuracy", "competes", "mask_rate", "pseudo_accuracy", "pseudo_ood_share")
 
@@ -64,20 +64,25 @@ def write_outputs(
     sets: dict[str, SignalSet],
     config: dict[str, Any],
     inputs: Inputs,
+    generated: bool,
     diverged: str = "",
 ) -> dict[str, np.ndarray] | None:
-    """All files of runs/<cell>, at once or not at all; returns the predictions, which a diverged cell has none of."""
-    summary = summarise(training, inputs, diverged)
+    """All files of runs/<cell>, at once or not at all; returns the predictions, which a diverged cell has none of.
+
+    `generated`: its records are a phantom's, no person's.
+    """
+    summary = summarise(training, inputs, diverged) | {"generated_ecgs": generated}
     weights = training.chosen().weights
     with atomic_path(folder) as partial:
         partial.mkdir()
         write_text(partial / "history.csv", history_csv(training.history))
         write_text(partial / "config.yaml", yaml.safe_dump(config, sort_keys=True))
-        write_json(partial / "summary.json", summary)
         if diverged:
+            write_json(partial / "summary.json", summary)
             return None
         training.method.load_state_dict(weights)
         predictions = predict(training.method, sets, inputs.store.records)
+        write_json(partial / "summary.json", summary | acceptance(predictions))
         write_predictions(partial / "predictions.npz", predictions)
         save_file({name: value.cpu().contiguous() for name, value in weights.items()}, partial / "model.safetensors")
     return predictions

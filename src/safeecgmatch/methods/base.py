@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from safeecgmatch.config import Strict
-from safeecgmatch.engine.contract import Batch, Evaluation, Losses, Outputs, Prediction, Setting
+from safeecgmatch.engine.contract import FULL_BUDGET, Batch, Evaluation, Losses, Outputs, Prediction, Setting
 from safeecgmatch.engine.fingerprint import method_module
 from safeecgmatch.engine.generators import Generators
 from safeecgmatch.engine.models import ResNet1D
@@ -110,8 +110,10 @@ class Method(nn.Module, ABC, Generic[H, S]):
 
         Under a short budget it is long enough to see every pool record once.
         """
-        batch = self.setting.unlabelled_batch
-        return max(self.setting.epoch, -(-len(self.data.pool) // batch) if batch else 1)
+        epoch, batch = self.setting.epoch, self.setting.unlabelled_batch
+        if self.setting.iterations >= FULL_BUDGET or not batch:
+            return epoch
+        return max(epoch, -(-len(self.data.pool) // batch))
 
     def in_force(self) -> dict[str, Any]:
         """What the schedule comes to in this budget, for config.yaml: moments in iterations, decays per iteration."""

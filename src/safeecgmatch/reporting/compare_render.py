@@ -1,27 +1,27 @@
-"""Paper versus ours, printed: one panel per table, dataset and OOD level, four columns per metric."""
+"""Paper versus ours, printed: one panel per table, dataset and OOD level, three columns per metric."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any
 
-from safeecgmatch.reporting.compare import RULE, SYMBOLS, ColumnComparison, Comparison, Gain, Rank
+from safeecgmatch.reporting.compare import NOTE, ColumnComparison, Comparison, place_of, proposed_ranks
 from safeecgmatch.reporting.names import dataset_name, metric_name
-from safeecgmatch.reporting.render import MISSING, markdown_table, number, render, rounded, tex
+from safeecgmatch.reporting.render import MISSING, PLUS_MINUS, markdown_table, number, render, rounded, tex
 
 TITLES = {"benchmark": "Table 3", "ablation": "Table 2 (ablation)", "sensitivity": "Table 4 (sensitivity)"}
-LEGEND = "Verdict: = consistent, ≠ different, ? undecided, – not compared."
+HEADS = ["paper", "ours", "difference"]
 METRICS_SIDE_BY_SIDE = 2  # more would be too small in print
-TEX_SYMBOLS = {"consistent": "$=$", "different": r"$\neq$", "undecided": "?"}
+GENERATED = "Nothing is compared: our numbers come from generated data."
+PLACES = "In brackets the place in the column."
 
 
 @dataclass(frozen=True)
 class Panel:
     """All metrics of one table, dataset and OOD level; the columns have the same rows."""
 
+    name: str
     title: str
     columns: list[ColumnComparison]
 
@@ -31,9 +31,12 @@ class Panel:
 
 
 def panels(columns: list[ColumnComparison]) -> list[Panel]:
+    """Those of real data: nothing generated stands beside the paper's numbers."""
     found = []
-    for (table, dataset, ood), members in groupby(columns, key=lambda c: (c.table, c.dataset, c.ood)):
-        found.append(Panel(f"{TITLES[table]}, {dataset_name(dataset).name}, {ood} % OOD", list(members)))
+    real = [column for column in columns if not column.generated]
+    for (table, dataset, ood), members in groupby(real, key=lambda c: (c.table, c.dataset, c.ood)):
+        title = f"{TITLES[table]}, {dataset_name(dataset).name}, {ood} % OOD"
+        found.append(Panel(f"{table}_{dataset}_{ood}", title, list(members)))
     return found
 
 
@@ -42,91 +45,88 @@ def signed(value: float) -> str:
     return text if text.startswith("-") else f"+{text}"
 
 
-def cell_texts(cell: Comparison, style: str) -> list[str]:
-    """Published, ours, difference, verdict as a symbol."""
-    dash, plus_minus = MISSING[style], r"$\pm$" if style == "tex" else "±"
-    difference = dash if math.isnan(cell.difference) else signed(cell.difference)
-    symbols = TEX_SYMBOLS if style == "tex" else SYMBOLS
-    return [
-        f"{cell.paper.mean:.3f}{plus_minus}{cell.paper.std:.3f}",
-        number(replace(cell.ours, mark="", merged=False), style),
-        f"${difference}$" if style == "tex" and difference != dash else difference,
-        symbols.get(cell.verdict, dash),
-    ]
+def cell_texts(column: ColumnComparison, cell: Comparison, style: str) -> list[str]:
+    """Published and ours with their places, and the difference with its interval where levels may be compared."""
+    minus = "$-$" if style == "tex" else "-"
 
+    def bracketed(text: str, own: float, all_means: list[float]) -> str:
+        return f"{text} ({place_of(own, all_means, column.metric)})"
 
-def agreement(column: ColumnComparison) -> str:
-    """What is said below a column: rank agreement, and why there is no verdict."""
-    tau = "" if math.isnan(column.tau) else f"Kendall's tau {column.tau:+.2f}"
-    reason = f"not compared: {column.barrier}" if column.barrier else ""
-    return "; ".join(part for part in (tau, reason) if part) or "nothing to compare"
+    paper = bracketed(
+        f"{cell.paper.mean:.3f}{PLUS_MINUS[style]}{cell.paper.std:.3f}",
+        cell.paper.mean,
+        [other.paper.mean for other in column.cells],
+    )
+    ours = number(replace(cell.ours, mark="", merged=False), style)
+    if cell.ours.summary:
+        means = [other.ours.summary.mean for other in column.cells if other.ours.summary]
+        ours = bracketed(ours, cell.ours.summary.mean, means)
+    difference = MISSING[style]
+    if not math.isnan(cell.difference):
+        interval = "" if math.isnan(cell.low) else f" [{signed(cell.low)}, {signed(cell.high)}]"
+        difference = f"{signed(cell.difference)}{interval}".replace("-", minus)
+    return [paper, ours, difference]
 
 
 def panel_notes(panel: Panel) -> list[str]:
-    """One line for all metrics where they share a reason, else one per metric."""
-    by_text: dict[str, list[str]] = {}
-    for column in panel.columns:
-        by_text.setdefault(agreement(column), []).append(metric_name(column.metric))
-    return [f"{', '.join(metrics)}: {text}." for text, metrics in by_text.items()]
+    """Rank agreement per metric, and why levels are not compared."""
+    taus = [f"{metric_name(column.metric)} {column.tau:+.2f}" for column in panel.columns if not math.isnan(column.tau)]
+    notes = [f"Kendall's tau of the order: {', '.join(taus)}."] if taus else []
+    barrier = panel.columns[0].barrier
+    return notes + ([f"Levels are not compared: {barrier}."] if barrier else [])
 
 
-def panel_markdown(panel: Panel) -> str:
-    heads = ["Row"]
-    for column in panel.columns:
-        name = metric_name(column.metric)
-        heads += [f"{name} paper", "ours", "difference", "verdict"]
-    lines = [[line[0].label, *(text for cell in line for text in cell_texts(cell, "md"))] for line in panel.lines]
-    return markdown_table(heads, lines) + "\n" + "\n".join(panel_notes(panel)) + "\n"
+def comparison_markdown(columns: list[ColumnComparison], source: str, remark: str) -> str:
+    parts = ["# Paper versus ours", NOTE, PLACES, remark, source]
+    found = panels(columns)
+    for panel in found:
+        heads = ["Row", *(f"{metric_name(column.metric)} {head}" for column in panel.columns for head in HEADS)]
+        parts += [f"## {panel.title}", markdown_table(heads, _texts(panel, "md")).rstrip(), *panel_notes(panel)]
+    return "\n\n".join(parts if found else [parts[0], GENERATED, source]) + "\n"
 
 
-def comparison_markdown(columns: list[ColumnComparison], source: str) -> str:
-    parts = ["# Paper versus ours", RULE, LEGEND, source]
-    for panel in panels(columns):
-        parts += [f"## {panel.title}", panel_markdown(panel).rstrip()]
-    return "\n\n".join(parts) + "\n"
-
-
-def comparison_tex(columns: list[ColumnComparison], source: str) -> str:
-    prepared = [
-        {
-            "title": tex(panel.title),
-            "notes": [tex(note) for note in panel_notes(panel)],
-            "parts": [
-                _tex_part(Panel(panel.title, panel.columns[start : start + METRICS_SIDE_BY_SIDE]))
-                for start in range(0, len(panel.columns), METRICS_SIDE_BY_SIDE)
-            ],
-        }
-        for panel in panels(columns)
+def _texts(panel: Panel, style: str) -> list[list[str]]:
+    return [
+        [
+            tex(line[0].label) if style == "tex" else line[0].label,
+            *(
+                text
+                for column, cell in zip(panel.columns, line, strict=True)
+                for text in cell_texts(column, cell, style)
+            ),
+        ]
+        for line in panel.lines
     ]
-    rule = tex(RULE.replace("`", ""))
-    legend = tex(LEGEND)
-    return render("paper_vs_ours.tex.j2", panels=prepared, rule=rule, legend=legend, source=tex(source))
 
 
-def _tex_part(panel: Panel) -> dict[str, Any]:
-    return {
-        "metrics": [metric_name(column.metric) for column in panel.columns],
-        "lines": [
-            (tex(line[0].label), [text for cell in line for text in cell_texts(cell, "tex")]) for line in panel.lines
-        ],
-    }
+def comparison_tex(columns: list[ColumnComparison], source: str, remark: str) -> str:
+    prepared = []
+    for index, panel in enumerate(panels(columns)):
+        parts = [
+            Panel(panel.name, panel.title, panel.columns[start : start + METRICS_SIDE_BY_SIDE])
+            for start in range(0, len(panel.columns), METRICS_SIDE_BY_SIDE)
+        ]
+        first = [NOTE, PLACES, remark] if index == 0 else []
+        prepared.append(
+            {
+                "label": f"tab:paper_vs_ours_{panel.name}",
+                "caption": tex(f"Paper versus ours: {panel.title}. {source}"),
+                "notes": [tex(note.replace("`", "")) for note in [*panel_notes(panel), *first]],
+                "parts": [
+                    {
+                        "metrics": [metric_name(column.metric) for column in part.columns],
+                        "lines": [" & ".join(texts) for texts in _texts(part, "tex")],
+                    }
+                    for part in parts
+                ],
+            }
+        )
+    return render("paper_vs_ours.tex.j2", panels=prepared, generated=GENERATED, heads=HEADS)
 
 
-def verdict_counts(columns: list[ColumnComparison]) -> str:
-    """One line per column of Table 3: how many cells got which verdict, and the rank agreement."""
-    lines = []
-    for column in columns:
-        if column.table != "benchmark":
-            continue
-        counts = Counter(cell.verdict for cell in column.cells)
-        title = f"{dataset_name(column.dataset).name}, {column.ood} %, {metric_name(column.metric)}"
-        numbers = [str(counts[name]) if not column.barrier else MISSING["md"] for name in SYMBOLS]
-        tau = MISSING["md"] if math.isnan(column.tau) else f"{column.tau:+.2f}"
-        lines.append([title, *numbers, tau, column.barrier or ""])
-    return markdown_table(["Column of Table 3", *SYMBOLS, "Kendall's tau", "not tested because"], lines)
-
-
-def rank_markdown(ranks: list[Rank]) -> str:
+def rank_grid(columns: list[ColumnComparison]) -> tuple[list[str], list[list[str]]]:
+    """The place of SafeECGMatch in every column of Table 3, paper and ours."""
+    ranks = proposed_ranks(columns)
     settings = list(dict.fromkeys((rank.dataset, rank.ood) for rank in ranks))
     by_key = {(rank.metric, rank.dataset, rank.ood): rank for rank in ranks}
     lines = []
@@ -137,21 +137,4 @@ def rank_markdown(ranks: list[Rank]) -> str:
             ours = MISSING["md"] if rank.ours is None else f"{rank.ours} of {rank.methods}"
             cells.append(f"{rank.paper} / {ours}")
         lines.append([metric_name(metric), *cells])
-    return markdown_table(["paper / ours", *(f"{dataset_name(d).name} {ood} %" for d, ood in settings)], lines)
-
-
-def gain_markdown(gains: list[Gain]) -> str:
-    def shown(value: float, p: float) -> list[str]:
-        dash = MISSING["md"]
-        chance = dash if math.isnan(p) else "< 0.01" if p < 0.01 else f"{p:.2f}"
-        return [dash if math.isnan(value) else signed(value), chance]
-
-    lines = [
-        [
-            f"{dataset_name(gain.dataset).name}, {gain.ood} %, {metric_name(gain.metric)}",
-            *shown(gain.paper, gain.paper_p),
-            *shown(gain.ours, gain.ours_p),
-        ]
-        for gain in gains
-    ]
-    return markdown_table(["Column", "paper", "p", "ours", "p"], lines)
+    return ["paper / ours", *(f"{dataset_name(d).name} {ood} %" for d, ood in settings)], lines

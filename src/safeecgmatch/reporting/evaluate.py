@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,30 +11,85 @@ import numpy as np
 import pandas as pd
 
 from safeecgmatch.cells import Cell, cells
-from safeecgmatch.config import PROPOSED, Params
+from safeecgmatch.config import Params
 from safeecgmatch.errors import UserError
 from safeecgmatch.files import atomic_path, write_json
 from safeecgmatch.methods.parts.temperature import fit_temperature
-from safeecgmatch.metrics import BINS, FLOAT32_LOG_OF_ZERO, probabilities_of, reliability
-from safeecgmatch.predictions import branches_of, final_metrics, ood_score, reported_branch
+from safeecgmatch.metrics import (
+    FLOAT32_LOG_OF_ZERO,
+    ece_debiased,
+    ece_floor,
+    probabilities_of,
+    scaled_log_probabilities,
+)
+from safeecgmatch.predictions import branches_of, final_metrics, reported_branch, score_type
 from safeecgmatch.progress import Progress
+from safeecgmatch.reporting.contrasts import DIGITS, contrast_frame, rank_frame, rows_by_setting
+from safeecgmatch.reporting.plot_data import plot_frames
 from safeecgmatch.reporting.stored import IDENTITY, StoredCell, load_cell
 
-SCORE_BINS = 30
 METRIC_COLUMNS = [*IDENTITY, "branch", "scaling", "metric", "value", "config_hash", "reported", "counted", "cell"]
-CURVES = ["iteration", "val_accuracy", "mask_rate", "pseudo_accuracy", "pseudo_ood_share"]
-FROM_SUMMARY = ["best_iteration", "best_val_accuracy", "parameters", "labelled", "pool", "diverged", "no_competitor"]
-FROM_TRACKING = ["run_id", "commit", "dirty", "wall_seconds", "iterations_per_second", "device"]
+TRAINING = "training"  # stands in the column `scaling` for what happened while a cell was trained
+FROM_SUMMARY = [
+    "best_iteration",
+    "best_val_accuracy",
+    "iterations",
+    "parameters",
+    "labelled",
+    "pool",
+    "validation",
+    "test",
+    "open_test",
+    "diverged",
+    "no_competitor",
+]
+FROM_TRACKING = [
+    "run_id",
+    "commit",
+    "dirty",
+    "started",
+    "wall_seconds",
+    "iterations_per_second",
+    "device",
+    "threads",
+    "processor",
+]
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The frames that `evaluate` writes, and the headline numbers."""
+    """The frames that `evaluate` writes, and the headline numbers; no frame has a line per record."""
 
     metrics: pd.DataFrame
     runs: pd.DataFrame
+    compared: dict[str, pd.DataFrame]
     plots: dict[str, pd.DataFrame]
     headline: dict[str, Any]
+
+
+def training_facts(history: pd.DataFrame) -> dict[str, float]:
+    """Over a whole run: the share of offered pool records that were accepted and the unseen share among them; the last
+    temperatures; the teacher's last validation accuracy. What a method does not have is absent.
+
+    `_second` marks the second branch: history.csv names it, and leaves the first one (main or time) unnamed in its
+    shares. An interval in which nothing was offered has no share and no weight.
+    """
+    facts = {}
+    known = [str(name) for name in history if history[name].notna().any()]
+    for column in (name for name in known if name.startswith("mask_rate")):
+        branch = column.removeprefix("mask_rate")
+        ending, rate = "_second" if branch else "", history[column].dropna()
+        facts[f"accepted{ending}"] = float(rate.mean())
+        unseen = history.get(f"pseudo_ood_share{branch}")
+        if unseen is not None and rate.sum() > 0:
+            facts[f"accepted_unseen{ending}"] = float((rate * unseen[rate.index].fillna(0)).sum() / rate.sum())
+    for column in (name for name in known if name.startswith("temperature.")):
+        _, kind, branch = column.split(".")
+        ending = "" if branch in ("main", "time") else "_second"
+        facts[f"t_{kind}{ending}"] = float(history[column].dropna().iloc[-1])
+    if "teacher_accuracy" in known:
+        facts["teacher_accuracy"] = float(history["teacher_accuracy"].dropna().iloc[-1])
+    return facts
 
 
 def metric_rows(stored: StoredCell) -> list[dict[str, Any]]:
@@ -45,138 +101,44 @@ def metric_rows(stored: StoredCell) -> list[dict[str, Any]]:
         "counted": stored.counted,
         "cell": stored.cell.path,
     }
+
+    def add(branch: str, scaling: str, metrics: dict[str, float], reported: bool) -> None:
+        for metric, value in metrics.items():
+            named = {"branch": branch, "scaling": scaling, "metric": metric, "value": value, "reported": reported}
+            rows.append({**common, **named})
+
     for branch in branches_of(predictions):
         validation = np.maximum(predictions[f"validation.log_probs.{branch}"], FLOAT32_LOG_OF_ZERO)
         temperature = fit_temperature(validation, predictions["validation.label"])
-        values = {
-            "none": final_metrics(predictions, branch),
-            "posthoc": {**final_metrics(predictions, branch, temperature), "temperature": temperature},
-        }
-        for scaling, metrics in values.items():
-            for metric, value in metrics.items():
-                rows.append(
-                    {
-                        **common,
-                        "branch": branch,
-                        "scaling": scaling,
-                        "metric": metric,
-                        "value": value,
-                        "reported": branch == reported_branch(predictions),
-                    }
-                )
+        reported = branch == reported_branch(predictions)
+        for scaling, divisor in (("none", 1.0), ("posthoc", temperature)):
+            add(branch, scaling, final_metrics(predictions, branch, divisor), reported)
+            add(branch, scaling, calibration_noise(predictions, branch, divisor), reported)
+        add(branch, "posthoc", {"temperature": temperature}, reported)
+    add("all", TRAINING, training_facts(stored.history), True)
     return rows
 
 
+def calibration_noise(predictions: Mapping[str, np.ndarray], branch: str, temperature: float) -> dict[str, float]:
+    """How much of an ECE is the noise of so many records in so many bins."""
+    values = probabilities_of(scaled_log_probabilities(predictions[f"test.log_probs.{branch}"], temperature))
+    return {"ece_floor": ece_floor(values), "ece_debiased": ece_debiased(values, predictions["test.label"])}
+
+
 def run_row(cell: Cell, stored: StoredCell | None) -> dict[str, Any]:
-    row = {"cell": cell.path, "stage": cell.stage, **cell.describe(), "state": "missing" if stored is None else "done"}
+    """One line of runs.csv; state is done, diverged or missing."""
+    state = "missing" if stored is None else "diverged" if stored.diverged else "done"
+    row = {"cell": cell.path, "stage": cell.stage, **cell.describe(), "state": state}
     if stored is not None:
         row |= {key: stored.tracking.get(key) for key in FROM_TRACKING}
         row |= {key: stored.summary.get(key) for key in FROM_SUMMARY}
+        row["versions"] = ", ".join(f"{name} {text}" for name, text in stored.tracking.get("versions", {}).items())
+        row["warnings"] = "; ".join(stored.summary.get("warnings", []))
         row["config_hash"] = stored.config["config_hash"]
+        if not stored.diverged:
+            branch = reported_branch(stored.predictions)
+            row |= {"branch": branch, "unseen_score": score_type(stored.predictions, branch)}
     return row
-
-
-def reliability_frame(stored: list[StoredCell]) -> pd.DataFrame:
-    """Bins of the reported branch's confidence on test, all seeds of a setting pooled."""
-    rows = []
-    for setting, members in _by_setting(stored).items():
-        confidence, correct = [], []
-        for member in members:
-            values = probabilities_of(member.predictions[f"test.log_probs.{reported_branch(member.predictions)}"])
-            confidence.append(values.max(axis=1))
-            correct.append(values.argmax(axis=1) == member.predictions["test.label"])
-        count, mean_confidence, accuracy = reliability(np.concatenate(confidence), np.concatenate(correct))
-        edges = np.linspace(0, 1, BINS + 1)
-        for index in np.flatnonzero(count):
-            rows.append(
-                {
-                    **setting_columns(setting),
-                    "lower": edges[index],
-                    "upper": edges[index + 1],
-                    "count": count[index],
-                    "confidence": mean_confidence[index],
-                    "accuracy": accuracy[index],
-                }
-            )
-    return pd.DataFrame(rows)
-
-
-def ood_score_frame(stored: list[StoredCell]) -> pd.DataFrame:
-    """Histogram of the unseen-class score on the open test set, seen and unseen records, all seeds pooled."""
-    rows = []
-    for setting, members in _by_setting(stored).items():
-        scores, unseen = [], []
-        for member in members:
-            branch = reported_branch(member.predictions)
-            scores.append(np.asarray(ood_score(member.predictions, branch), dtype=np.float64))
-            classes = member.predictions[f"test.log_probs.{branch}"].shape[1]
-            unseen.append(member.predictions["open_test.label"] >= classes)
-        values, positive = np.concatenate(scores), np.concatenate(unseen)
-        edges = np.histogram_bin_edges(values, SCORE_BINS)
-        seen_counts, unseen_counts = (np.histogram(values[mask], edges)[0] for mask in (~positive, positive))
-        for index in range(SCORE_BINS):
-            rows.append(
-                {
-                    **setting_columns(setting),
-                    "lower": edges[index],
-                    "upper": edges[index + 1],
-                    "seen": seen_counts[index],
-                    "unseen": unseen_counts[index],
-                }
-            )
-    return pd.DataFrame(rows)
-
-
-def training_frame(stored: list[StoredCell]) -> pd.DataFrame:
-    frames = []
-    for member in stored:
-        curves = member.history.reindex(columns=CURVES)
-        for position, (key, value) in enumerate([*member.identity.items(), ("cell", member.cell.path)]):
-            curves.insert(position, key, value)
-        frames.append(curves)
-    return pd.concat(frames, ignore_index=True)
-
-
-Setting = tuple[str, str, int]
-
-
-def setting_columns(setting: Setting) -> dict[str, Any]:
-    return dict(zip(("dataset", "method", "ood"), setting, strict=True))
-
-
-def _by_setting(stored: list[StoredCell]) -> dict[Setting, list[StoredCell]]:
-    """The main runs (no ablation, no sensitivity) of each dataset, method and OOD level."""
-    groups: dict[Setting, list[StoredCell]] = {}
-    for member in stored:
-        if member.cell.stage_name in ("train", "train_safeecgmatch") and member.counted:
-            groups.setdefault((member.cell.dataset, member.cell.method, member.cell.ood), []).append(member)
-    return groups
-
-
-def accuracy_ece_frame(metrics: pd.DataFrame, main_cells: set[str]) -> pd.DataFrame:
-    """Mean accuracy and ECE of each method's main runs: the paper's trade-off figure as data."""
-    chosen = metrics[
-        metrics["reported"]
-        & metrics["counted"]
-        & (metrics["scaling"] == "none")
-        & metrics["metric"].isin(["acc", "ece"])
-        & metrics["cell"].isin(main_cells)
-    ]
-    means = chosen.pivot_table(index=["dataset", "ood", "method"], columns="metric", values="value", sort=False)
-    frame = means.reset_index().rename_axis(columns=None)
-    labels = [f"{dataset} {ood} % {method}" for dataset, ood, method in means.index]
-    frame.insert(0, "label", labels)  # one name per bar or point, for `dvc plots`
-    return frame
-
-
-def validation_frame(training: pd.DataFrame, main_cells: set[str]) -> pd.DataFrame:
-    """Validation accuracy of SafeECGMatch, mean over seeds, one column per setting: for `dvc plots diff`."""
-    chosen = training[(training["method"] == PROPOSED) & training["cell"].isin(main_cells)]
-    settings = chosen["dataset"] + "_" + chosen["ood"].astype(str)
-    means = chosen.assign(setting=settings).pivot_table(
-        index="iteration", columns="setting", values="val_accuracy", sort=False
-    )
-    return means.sort_index().reset_index().rename_axis(columns=None)
 
 
 def headline_numbers(metrics: pd.DataFrame, runs: pd.DataFrame, params: Params) -> dict[str, Any]:
@@ -206,24 +168,18 @@ def evaluate(params: Params, runs: Path = Path("runs"), tracking: Path = Path("t
             run_rows.append(run_row(cell, found))
             if found is not None:
                 stored.append(found)
-                rows += metric_rows(found)
+                rows += [] if found.diverged else metric_rows(found)
             bar.advance()
     if not stored:
         raise UserError(f"No cell of params.yaml has been trained in {runs}; run `dvc repro` first.")
     metrics = pd.DataFrame(rows, columns=METRIC_COLUMNS)
     run_frame = pd.DataFrame(run_rows)
-    main = {member.cell.path for members in _by_setting(stored).values() for member in members}
-    training = training_frame(stored)
+    settings = rows_by_setting(stored, metrics)
     return Evaluation(
         metrics,
         run_frame,
-        {
-            "accuracy_ece": accuracy_ece_frame(metrics, main),
-            "safeecgmatch_validation": validation_frame(training, main),
-            "training": training,
-            "reliability": reliability_frame(stored),
-            "ood_scores": ood_score_frame(stored),
-        },
+        {"contrasts": contrast_frame(settings), "ranks": rank_frame(settings)},
+        plot_frames(stored, metrics),
         headline_numbers(metrics, run_frame, params),
     )
 
@@ -233,10 +189,13 @@ def report_folder(params: Params) -> Path:
 
 
 def write_evaluation(evaluation: Evaluation, folder: Path) -> None:
-    """metrics.csv, runs.csv, headline.json and plots/*.csv, at full precision."""
+    """metrics.csv, runs.csv, headline.json and plots/*.csv at full precision; what is resampled with six digits."""
     for name, frame in {"metrics.csv": evaluation.metrics, "runs.csv": evaluation.runs}.items():
         with atomic_path(folder / name) as partial:
             frame.to_csv(partial, index=False)
+    for name, frame in evaluation.compared.items():
+        with atomic_path(folder / f"{name}.csv") as partial:
+            frame.to_csv(partial, index=False, float_format=DIGITS)
     write_json(folder / "headline.json", evaluation.headline)
     with atomic_path(folder / "plots") as partial:
         partial.mkdir()

@@ -9,14 +9,17 @@ from typing import Any
 
 import yaml
 
+from safeecgmatch.config import Params
+
 
 @dataclass(frozen=True)
 class Name:
-    """A display name with its optional venue and citation key."""
+    """A display name with its optional venue, citation key and kind of unseen-class score."""
 
     name: str
     venue: str = ""
     cite: str = ""
+    score: str = ""
 
 
 @cache
@@ -32,6 +35,16 @@ def dataset_name(dataset: str) -> Name:
     return Name(**_names()["datasets"].get(dataset, {"name": dataset}))
 
 
+def data_name(params: Params, dataset: str) -> Name:
+    """The dataset where its records are real; what was generated in its layout is named as that, and not cited."""
+    real = dataset_name(dataset)
+    return Name(f"Generated ({real.name})") if params.data.source(dataset).source == "phantom" else real
+
+
+def is_paper_variant(variant: str) -> bool:
+    return variant in _names()["paper_variants"]
+
+
 def variant_name(variant: str) -> str:
     return _names()["variants"].get(variant, variant)
 
@@ -42,6 +55,10 @@ def branch_name(branch: str) -> str:
 
 def metric_name(metric: str) -> str:
     return _names()["metrics"][metric]["name"]
+
+
+def is_ranked(metric: str) -> bool:
+    return "best" in _names()["metrics"][metric]
 
 
 def higher_is_better(metric: str) -> bool:

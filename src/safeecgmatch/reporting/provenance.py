@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pandas as pd
 
-from safeecgmatch.config import Params
-from safeecgmatch.reporting.names import dataset_name
+from safeecgmatch.config import PROPOSED, Params
+from safeecgmatch.metrics import BINS
+from safeecgmatch.predictions import CONFIDENCE_SCORE, OWN_SCORE
+from safeecgmatch.protocols import read_protocol
+from safeecgmatch.reporting.names import branch_name, data_name, dataset_name, method_name
+from safeecgmatch.reporting.results import Results
 
 SOURCES = {
-    "phantom": "generated phantom ECGs (phantom)",
-    "physionet": "the PhysioNet archive (physionet)",
-    "path": "a local copy of the archive (path)",
+    "phantom": "generated ECGs in the layout of {}",
+    "physionet": "{} from PhysioNet",
+    "path": "{} from a local copy",
 }
 COMMITS_SHOWN = 3
+CELLS_SHOWN = 6
+PUBLISHED_CODE = "release"
+EVERY_METHOD = {"batch_order", "stop_at_val_1"}  # switches that all methods share: they change no algorithm
 
 
 def commits(runs: pd.DataFrame) -> str:
@@ -29,28 +38,43 @@ def commits(runs: pd.DataFrame) -> str:
     return f"commit{'s' if len(names) > 1 else ''} {shown}{more}"
 
 
+def shown_cells(cells: Iterable[str]) -> str:
+    names = list(cells)
+    more = f" and {len(names) - CELLS_SHOWN} more" if len(names) > CELLS_SHOWN else ""
+    return ", ".join(names[:CELLS_SHOWN]) + more
+
+
 def data_sources(params: Params) -> str:
     by_source: dict[str, list[str]] = {}
     for dataset in params.grid.datasets:
         by_source.setdefault(params.data.source(dataset).source, []).append(dataset_name(dataset).name)
-    return "; ".join(f"{' and '.join(names)}: {SOURCES[source]}" for source, names in by_source.items())
+    return "; ".join(SOURCES[source].format(" and ".join(names)) for source, names in by_source.items())
+
+
+def is_generated(params: Params) -> bool:
+    return any(params.data.source(dataset).source == "phantom" for dataset in params.grid.datasets)
+
+
+def seed_list(runs: pd.DataFrame) -> str:
+    seeds = sorted({int(seed) for seed in runs["seed"]})
+    return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
 
 
 def provenance(params: Params, runs: pd.DataFrame) -> str:
-    """The sentence that ends every caption."""
-    seeds = ", ".join(str(seed) for seed in params.grid.seeds)
+    """The sentence that ends every caption. It names no commit: the same numbers print the same table."""
     weight = (
         "" if params.lambda_sum == 1 else f" The main runs of SafeECGMatch have lambda_sum = {params.lambda_sum:g}."
     )
+    size = f"{params.data.sampling_rate} Hz, width {params.model.width}, {params.train.iterations:,} iterations"
     return (
-        f"Profile {params.profile}, protocol {params.protocol}, seed{'s' if len(params.grid.seeds) > 1 else ''} "
-        f"{seeds}; {data_sources(params)}, {params.data.sampling_rate} Hz; cells trained at {commits(runs)}.{weight}"
+        f"Profile {params.profile}, protocol {params.protocol}, {seed_list(runs)}; {data_sources(params)}, {size}."
+        f"{weight}"
     )
 
 
 def release_notes(params: Params, runs: pd.DataFrame) -> list[str]:
     """What the published code does to three rows; nothing under another protocol."""
-    if params.protocol != "release":
+    if params.protocol != PUBLISHED_CODE:
         return []
     notes = []
     methods = params.grid.methods
@@ -73,3 +97,89 @@ def release_notes(params: Params, runs: pd.DataFrame) -> list[str]:
             "it is another task than at 30 %."
         )
     return notes
+
+
+def floor_notes(params: Params, metrics: pd.DataFrame, runs: pd.DataFrame) -> list[str]:
+    """What an ECE of zero would look like: the noise of so many test records in so many bins."""
+    parts = []
+    for dataset in params.grid.datasets:
+        floors = metrics.loc[(metrics["metric"] == "ece_floor") & (metrics["dataset"] == dataset), "value"]
+        records = runs.loc[runs["dataset"] == dataset, "test"].dropna() if "test" in runs else pd.Series(dtype=float)
+        if len(floors):
+            size = f" ({int(max(records)):,} records in {BINS} bins)" if len(records) else f" ({BINS} bins)"
+            parts.append(f"{floors.median():.3f} on {data_name(params, dataset).name}{size}")
+    return [f"A perfectly calibrated model would show an ECE of about {', '.join(parts)}."] if parts else []
+
+
+def diverged_notes(runs: pd.DataFrame) -> list[str]:
+    """Why a seed that was trained is missing."""
+    return [f"{row.cell} has no result: {row.diverged}" for row in runs[runs["state"] == "diverged"].itertuples()]
+
+
+def branch_notes(params: Params, runs: pd.DataFrame, results: Results) -> list[str]:
+    """Which branch was reported, seed by seed, of the methods that choose the better one on validation."""
+    notes = []
+    for method in params.grid.methods:
+        if len(results.branches.get(method, [])) < 2:
+            continue
+        parts = []
+        done = runs[(runs["method"] == method) & (runs["state"] == "done")]
+        for (dataset, ood), rows in done.groupby(["dataset", "ood"], sort=False):
+            chosen = [
+                f"{branch_name(str(branch))} ({seed_list(members)})"
+                for branch, members in rows.groupby("branch", sort=False)
+            ]
+            parts.append(f"{data_name(params, str(dataset)).name} {ood} %: {', '.join(chosen)}")
+        if parts:
+            notes.append(
+                f"{method_name(method).name} reports the branch that is better on validation, so its row mixes "
+                f"branches: {'; '.join(parts)}."
+            )
+    return notes
+
+
+def score_notes(runs: pd.DataFrame, methods: list[str]) -> list[str]:
+    """Which unseen-class score stands behind a row."""
+    own, plain = [], []
+    for method in methods:
+        rows = runs[(runs["method"] == method) & (runs["state"] == "done")]
+        name = method_name(method)
+        if rows["unseen_score"].eq(OWN_SCORE).any():
+            own.append(f"{name.name}: {name.score or OWN_SCORE}")
+        elif rows["unseen_score"].eq(CONFIDENCE_SCORE).any():
+            plain.append(name.name)
+    notes = [f"Scores of their own: {'; '.join(own)}."] if own else []
+    return notes + ([f"{CONFIDENCE_SCORE}: {', '.join(plain)}."] if plain else [])
+
+
+def warning_notes(runs: pd.DataFrame) -> list[str]:
+    """What the trainings warned of, and where."""
+    if "warnings" not in runs:
+        return []
+    by_text: dict[str, list[str]] = {}
+    for row in runs[runs["warnings"].notna()].itertuples():
+        for text in str(row.warnings).split("; "):
+            if text:
+                by_text.setdefault(text.rstrip("."), []).append(str(row.cell))
+    return [f"Warning in {len(cells)} cells: {text} ({shown_cells(cells)})." for text, cells in by_text.items()]
+
+
+def variant_note(params: Params, methods: list[str]) -> str:
+    """Which rows run another variant than the code behind the published table, from the lists of switches."""
+    if params.protocol == PUBLISHED_CODE:
+        return "All rows run the variant of the published code."
+    another: list[str] = []
+    same: list[str] = []
+    for method in methods:
+        entries = read_protocol(method) if method in [*params.methods, PROPOSED] else {}
+        differ = [
+            name
+            for name, entry in entries.items()
+            if name not in EVERY_METHOD and entry.get(params.protocol) != entry.get(PUBLISHED_CODE)
+        ]
+        (another if differ else same).append(method_name(method).name)
+    rest = f" {', '.join(same)} differ in batch order and stopping alone." if same else ""
+    return (
+        f"{len(another)} of {len(methods)} rows run another variant than the published code behind the paper's "
+        f"numbers: {', '.join(another)}.{rest} `safeecgmatch protocol` lists the switches."
+    )

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-import yaml
-
+from safeecgmatch.files import read_yaml
 from safeecgmatch.reporting.statistics import Summary
 
 MERGED_LEVELS = (30, 60)
+TABLES = ("summary", "ablation", "benchmark", "sensitivity")
 
 
 @dataclass(frozen=True)
@@ -37,12 +38,22 @@ class PublishedCell:
 
 
 @cache
+def _content() -> dict[str, Any]:
+    return read_yaml(Path(__file__).with_name("published.yaml"))
+
+
+def paper_setting() -> dict[str, Any]:
+    """Sizes, schedule and thresholds of the paper's runs."""
+    return _content()["setting"]
+
+
+@cache
 def published_cells() -> tuple[PublishedCell, ...]:
     """All cells of Tables 1 to 4; a merged cell stands once per OOD level."""
-    content = yaml.safe_load(Path(__file__).with_name("published.yaml").read_text(encoding="utf-8"))
-    seeds = content.pop("seeds")
+    seeds = _content()["seeds"]
     found = []
-    for table, section in content.items():
+    for table in TABLES:
+        section = _content()[table]
         for dataset, rows in section["cells"].items():
             for row, levels in rows.items():
                 for level, metrics in levels.items():

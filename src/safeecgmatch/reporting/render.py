@@ -1,10 +1,10 @@
-"""Tables as LaTeX, Markdown and CSV. Numbers are rounded here and nowhere before."""
+"""Tables as LaTeX, Markdown and HTML. Numbers are rounded here and nowhere before."""
 
 from __future__ import annotations
 
+import html
 import math
 import re
-from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Decimal
 from functools import cache
 from itertools import groupby
@@ -13,15 +13,25 @@ from typing import Any
 
 import jinja2
 
-from safeecgmatch.reporting.names import dataset_name, higher_is_better
-from safeecgmatch.reporting.results import Entry
-from safeecgmatch.reporting.tables import Column, Row, Table
+from safeecgmatch.reporting.names import Name, higher_is_better, is_ranked
+from safeecgmatch.reporting.results import SeedMean
+from safeecgmatch.reporting.rows import Row
+from safeecgmatch.reporting.tables import Column, Table
 
 TEMPLATES = Path(__file__).with_name("templates")
-MISSING = {"tex": "--", "md": "–"}
+MISSING = {"tex": "--", "md": "–", "html": "–"}
+PLUS_MINUS = {"tex": r"$\pm$", "md": "±", "html": "±"}
+DAGGER = {"tex": r"$^{\dagger}$", "md": "†", "html": "<sup>†</sup>"}
+MARKED = {
+    "tex": {"best": r"\textbf{%s}", "second": r"\underline{%s}"},
+    "md": {"best": "**%s**", "second": "<ins>%s</ins>"},
+    "html": {"best": "<b>%s</b>", "second": "<u>%s</u>"},
+}
 TEX_SPECIAL = {character: rf"\{character}" for character in "%&_#$"}
 TEX_SPECIAL |= {"±": r"$\pm$", "†": r"$\dagger$", "≠": r"$\neq$", "<": "$<$", ">": "$>$", "–": "--"}
-TEX_TOKEN = re.compile(rf"λ_sum = (\S+)|(lambda_sum)|([{''.join(TEX_SPECIAL)}])")
+TEX_SPECIAL |= {"↑": r"$\uparrow$", "↓": r"$\downarrow$", "≤": r"$\leq$", "≥": r"$\geq$", "×": r"$\times$"}
+TEX_TOKEN = re.compile(rf"λ_sum = (\S+)|(lambda_sum|λ_sum)|([{''.join(TEX_SPECIAL)}])")
+BOLD_ROWS = ("full", "safeecgmatch")
 
 
 def rounded(value: float, digits: int = 3) -> str:
@@ -41,86 +51,24 @@ def tex(text: str) -> str:
     return TEX_TOKEN.sub(replacement, text)
 
 
-def number(entry: Entry, style: str) -> str:
+def number(value: SeedMean, style: str) -> str:
     """`0.843±0.009` with its mark; without ± for one seed, a dash for none, † for fewer seeds than asked."""
-    if entry.summary is None:
+    if value.summary is None:
         return MISSING[style]
-    plus_minus, dagger = (r"$\pm$", r"$^{\dagger}$") if style == "tex" else ("±", "†")
-    text = rounded(entry.summary.mean)
-    if not math.isnan(entry.summary.std):
-        text += plus_minus + rounded(entry.summary.std)
-    marked = {
-        "tex": {"best": rf"\textbf{{{text}}}", "second": rf"\underline{{{text}}}"},
-        "md": {"best": f"**{text}**", "second": f"<ins>{text}</ins>"},
-    }[style].get(entry.mark, text)
-    return marked + (dagger if entry.incomplete else "")
-
-
-@dataclass(frozen=True)
-class Group:
-    """The columns of one dataset: LaTeX title, first and last column number, headers."""
-
-    title: str
-    first: int
-    last: int
-    headers: list[str]
-
-
-@dataclass(frozen=True)
-class Block:
-    """Consecutive rows of one method: its LaTeX label and venue, then (OOD level, cells) per line."""
-
-    label: str
-    venue: str
-    lines: list[tuple[int, list[str]]]
+    text = rounded(value.summary.mean)
+    if not math.isnan(value.summary.std):
+        text += PLUS_MINUS[style] + rounded(value.summary.std)
+    marked = MARKED[style].get(value.mark, "%s") % text
+    return marked + (DAGGER[style] if value.incomplete else "")
 
 
 def arrow(column: Column) -> str:
-    return r"$\uparrow$" if higher_is_better(column.metric) else r"$\downarrow$"
-
-
-def groups(table: Table, offset: int, arrows: bool, cite: bool) -> list[Group]:
-    found, first = [], offset + 1
-    for dataset, members in groupby(table.columns, key=lambda column: column.dataset):
-        columns = list(members)
-        name = dataset_name(dataset)
-        title = tex(name.name) + (rf"~\cite{{{name.cite}}}" if cite and name.cite else "")
-        headers = [tex(column.header) + (f" {arrow(column)}" if arrows else "") for column in columns]
-        found.append(Group(title, first, first + len(columns) - 1, headers))
-        first += len(columns)
-    return found
-
-
-def blocks(table: Table) -> list[Block]:
-    found = []
-    lines = zip(table.rows, table.entries, strict=True)
-    for _, members in groupby(lines, key=lambda line: line[0].key):
-        block = list(members)
-        found.append(Block(tex_label(block[0][0]), tex(block[0][0].venue), _tex_lines(block)))
-    return found
-
-
-def tex_label(row: Row) -> str:
-    label = tex(row.label) if row.key != "full" and row.key != "safeecgmatch" else rf"\textbf{{{tex(row.label)}}}"
-    return label + (rf"~\cite{{{row.cite}}}" if row.cite else "")
-
-
-def _tex_lines(block: list[tuple[Row, list[Entry]]]) -> list[tuple[int, list[str]]]:
-    lines = []
-    for index, (row, entries) in enumerate(block):
-        cells = []
-        for entry in entries:
-            text = number(entry, "tex")
-            if entry.merged:
-                text = rf"\multirow{{{len(block)}}}{{*}}{{{text}}}" if index == 0 else ""
-            cells.append(text)
-        lines.append((row.selection.ood, cells))
-    return lines
+    return "" if not is_ranked(column.metric) else " ↑" if higher_is_better(column.metric) else " ↓"
 
 
 @cache
 def environment() -> jinja2.Environment:
-    """LaTeX needs the braces for itself; Markdown templates use the same delimiters."""
+    """LaTeX needs the braces for itself; all templates use the same delimiters."""
     return jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         block_start_string="<%",
@@ -140,38 +88,119 @@ def render(template: str, **values: Any) -> str:
     return environment().get_template(template).render(**values)
 
 
+def tex_name(name: Name) -> str:
+    return tex(name.name) + (rf"~\cite{{{name.cite}}}" if name.cite else "")
+
+
+def dataset_groups(table: Table) -> list[tuple[str, list[Column]]]:
+    return [(dataset, list(columns)) for dataset, columns in groupby(table.columns, key=lambda column: column.dataset)]
+
+
 def to_tex(table: Table) -> str:
-    """The paper's own layout."""
-    levels = len({row.selection.ood for row in table.rows})
-    text_columns = 2 if table.template in ("summary", "benchmark") or levels > 1 else 1
-    arrows = table.template in ("benchmark", "sensitivity")
+    """The paper's own layout, in a float that one- and two-column documents place alike."""
+    text_columns, groups = 1 + table.show_ood, dataset_groups(table)
+    titles, rules, first = [], [], text_columns + 1
+    for dataset, columns in groups:
+        titles.append(rf"\multicolumn{{{len(columns)}}}{{c}}{{\textbf{{{tex_name(table.data_names[dataset])}}}}}")
+        rules.append(rf"\cmidrule(lr){{{first}-{first + len(columns) - 1}}}")
+        first += len(columns)
+    heads = [table.first_head, *(["OOD"] if table.show_ood else [])]
+    heads += [column.header + arrow(column) for column in table.columns]
     return render(
-        f"{table.template}.tex.j2",
-        caption=tex(table.caption),
+        "table.tex.j2",
+        caption=tex(f"{table.caption} {table.source}"),
         label=f"tab:{table.name}",
         notes=[tex(note) for note in table.notes],
-        groups=groups(table, text_columns, arrows, cite=table.template in ("summary", "benchmark")),
-        blocks=blocks(table),
-        width=len(table.columns),
-        show_ood=text_columns == 2,
+        layout="l" * text_columns + "c" * len(table.columns),
+        titles=" & ".join([*[""] * text_columns, *titles]),
+        rules=" ".join(rules),
+        heads=" & ".join(rf"\textbf{{{tex(head)}}}" for head in heads),
+        lines=tex_lines(table),
     )
 
 
-def to_markdown(table: Table) -> str:
-    levels = len({row.selection.ood for row in table.rows})
-    show_ood = table.template in ("summary", "benchmark") or levels > 1
-    several = len({column.dataset for column in table.columns}) > 1
-    heads = ["Method" if table.template != "sensitivity" else "λ_sum", *(["OOD"] if show_ood else [])]
+def tex_lines(table: Table) -> list[str]:
+    lines: list[str] = []
+    section = ""
+    paired = list(zip(table.rows, table.values, strict=True))
+    several = table.show_ood
+    for index, (_, members) in enumerate(groupby(paired, key=lambda line: line[0].key)):
+        block = list(members)
+        row = block[0][0]
+        if row.section != section:
+            section = row.section
+            width = 1 + several + len(table.columns)
+            lines += [r"\midrule", rf"\multicolumn{{{width}}}{{l}}{{\emph{{{tex(section)}}}}} \\"]
+        elif several and index:
+            lines.append(r"\addlinespace")
+        for position, (member, values) in enumerate(block):
+            cells = [tex_label(row, position, len(block))]
+            cells += [rf"{member.runs.ood}\%"] if several else []
+            cells += [_tex_cell(value, position, len(block)) for value in values]
+            lines.append(" & ".join(cells) + r" \\")
+    return lines
+
+
+def tex_label(row: Row, position: int, height: int) -> str:
+    """The method in the block's first line, its venue in the second."""
+    if position:
+        return f"({tex(row.venue)})" if position == 1 and row.venue else ""
+    label = rf"\textbf{{{tex(row.label)}}}" if row.key in BOLD_ROWS else tex(row.label)
+    label += rf"~\cite{{{row.cite}}}" if row.cite else ""
+    return rf"\multirow{{{height}}}{{*}}{{{label}}}" if height > 1 and not row.venue else label
+
+
+def _tex_cell(value: SeedMean, position: int, height: int) -> str:
+    text = number(value, "tex")
+    if not value.merged:
+        return text
+    return "" if position else rf"\multirow{{{height}}}{{*}}{{{text}}}"
+
+
+def text_heads(table: Table) -> list[str]:
+    """One line of column titles, for Markdown and HTML."""
+    several = len(table.data_names) > 1 and len({column.dataset for column in table.columns}) > 1
+    heads = [table.first_head, *(["OOD"] if table.show_ood else [])]
     for column in table.columns:
-        direction = "↑" if higher_is_better(column.metric) else "↓"
-        heads.append(f"{dataset_name(column.dataset).name + ' ' if several else ''}{column.header} {direction}")
-    lines = []
-    for row, entries in zip(table.rows, table.entries, strict=True):
-        level = [f"{row.selection.ood} %"] if show_ood else []
-        lines.append([row.label, *level, *(number(entry, "md") for entry in entries)])
-    return markdown_table(heads, lines)
+        dataset = f"{table.data_names[column.dataset].name} " if several else ""
+        heads.append(f"{dataset}{column.header}{arrow(column)}")
+    return heads
 
 
-def markdown_table(heads: list[str], lines: list[list[str]]) -> str:
-    rule = ["---" if index == 0 else "---:" for index in range(len(heads))]
+def row_texts(row: Row, table: Table) -> list[str]:
+    label = f"{row.label} ({row.section})" if row.section else row.label
+    return [label, *([f"{row.runs.ood} %"] if table.show_ood else [])]
+
+
+def to_markdown(table: Table) -> str:
+    lines = [
+        [*row_texts(row, table), *(number(value, "md") for value in values)]
+        for row, values in zip(table.rows, table.values, strict=True)
+    ]
+    return markdown_table(text_heads(table), lines)
+
+
+def markdown_table(heads: list[str], lines: list[list[str]], numbers: bool = True) -> str:
+    rule = ["---" if index == 0 or not numbers else "---:" for index in range(len(heads))]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in [heads, rule, *lines]) + "\n"
+
+
+def to_html(table: Table) -> str:
+    """A table that can be sorted by the mean behind each cell."""
+    body = []
+    for row, values in zip(table.rows, table.values, strict=True):
+        cells = [(html.escape(text), text) for text in row_texts(row, table)]
+        cells += [(number(value, "html"), repr(value.summary.mean) if value.summary else "") for value in values]
+        body.append(cells)
+    return html_table(text_heads(table), body)
+
+
+def html_table(heads: list[str], lines: list[list[tuple[str, str]]]) -> str:
+    """`lines` of (markup, what to sort by)."""
+    head = "".join(f"<th>{html.escape(text)}</th>" for text in heads)
+    rows = (
+        "".join(f'<td data-sort="{html.escape(key, quote=True)}">{markup}</td>' for markup, key in line)
+        for line in lines
+    )
+    body = "".join(f"<tr>{cells}</tr>\n" for cells in rows)
+    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>'

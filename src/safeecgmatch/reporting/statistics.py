@@ -1,13 +1,36 @@
-"""Statistics over few seeds, as pure functions on plain numbers."""
+"""Statistics over few seeds, as pure functions on plain numbers. scipy is imported where it is used: it takes a second.
+
+A difference of two methods varies with the seed (labelled draw, weights, order) and with the test records, which all
+seeds share. With D_s the difference of seed s and D_s* its values over resampled records (the same resampling for both
+methods and for all seeds),
+
+    v_seeds   = var_s(D_s) / S                                     with S - 1 degrees of freedom
+    v_records = var*(mean_s D_s*) - (mean_s var*(D_s*) - var*(mean_s D_s*)) / (S - 1)
+
+where the subtracted part is record noise of single seeds, which v_seeds holds already. The interval is
+
+    mean_s D_s +- sqrt(t_{S-1}^2 v_seeds + z^2 v_records).
+
+A bootstrap over three seeds covers 75 % to 85 % where it says 95 %; Student's multiplier on the seeds' part brings it
+to 95 % or a little more (simulated in the tests).
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
 
 CONFIDENCE = 0.95
+SMALLEST_P = 1e-12
+TIE = 1e-12  # means closer than this are equal: the same numbers added in another order
 
 
 class Summary(NamedTuple):
@@ -23,28 +46,43 @@ def summarise(values: Sequence[float]) -> Summary:
     return Summary(float(array.mean()), float(array.std(ddof=1)) if array.size > 1 else float("nan"), array.size)
 
 
-def t_interval(summary: Summary, confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """mean ± t(n - 1) std / sqrt(n); NaN for one value, because one seed says nothing about the spread."""
-    from scipy.stats import t
+def distinct(values: Sequence[float], descending: bool) -> list[float]:
+    """The values from best to worst without ties."""
+    found: list[float] = []
+    for value in sorted(values, reverse=descending):
+        if not found or abs(value - found[-1]) > TIE:
+            found.append(value)
+    return found
 
+
+def student_interval(summary: Summary, bounded: bool, confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """Student's interval of a mean, on the logit scale if `bounded` to [0, 1], else on the log scale of a positive one.
+
+    se of the transformed mean by the delta method; NaN for one value, because one seed says nothing about the spread.
+    """
+    from scipy.special import expit, logit, stdtrit
+
+    mean = summary.mean
     if summary.seeds < 2:
         return float("nan"), float("nan")
-    half = float(t.ppf((1 + confidence) / 2, summary.seeds - 1)) * summary.std / summary.seeds**0.5
-    return summary.mean - half, summary.mean + half
+    if summary.std == 0 or mean <= 0 or (bounded and mean >= 1):
+        return mean, mean
+    half = float(stdtrit(summary.seeds - 1, (1 + confidence) / 2)) * summary.std / summary.seeds**0.5
+    if bounded:
+        half /= mean * (1 - mean)
+        return float(expit(logit(mean) - half)), float(expit(logit(mean) + half))
+    return mean * math.exp(-half / mean), mean * math.exp(half / mean)
 
 
 def welch_p(first: Summary, second: Summary) -> float:
     """Two-sided p of Welch's unequal-variance t test, from summaries alone; NaN if either has one value."""
-    from scipy.stats import t
+    from scipy.stats import ttest_ind_from_stats
 
     if first.seeds < 2 or second.seeds < 2:
         return float("nan")
-    parts = [first.std**2 / first.seeds, second.std**2 / second.seeds]
-    difference = first.mean - second.mean
-    if sum(parts) == 0:  # no spread on either side: the means are equal or they are not
-        return 1.0 if difference == 0 else 0.0
-    freedom = sum(parts) ** 2 / (parts[0] ** 2 / (first.seeds - 1) + parts[1] ** 2 / (second.seeds - 1))
-    return float(2 * t.sf(abs(difference) / sum(parts) ** 0.5, freedom))
+    if first.std == second.std == 0:  # no spread on either side: the means are equal or they are not
+        return 1.0 if math.isclose(first.mean, second.mean, rel_tol=0, abs_tol=TIE) else 0.0
+    return float(ttest_ind_from_stats(*first, *second, equal_var=False).pvalue)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -58,10 +96,122 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def kendall_tau(first: Sequence[float], second: Sequence[float]) -> float:
-    """Kendall's tau-b between two rankings of the same items; NaN if there are fewer than two, or all are tied."""
-    a, b = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
-    upper = np.triu_indices(a.size, k=1)
-    signs_a, signs_b = (np.sign(x[:, None] - x[None, :])[upper] for x in (a, b))
-    scale = np.sqrt(np.sum(signs_a**2) * np.sum(signs_b**2))
-    return float(np.sum(signs_a * signs_b) / scale) if scale else float("nan")
+@dataclass(frozen=True)
+class Difference:
+    """A paired difference with the two parts of its standard error; positive is better for the first method."""
+
+    estimate: float
+    se_seeds: float
+    se_records: float
+    seeds: int
+
+    def half_width(self, quantile: float, se_seeds: float | npt.NDArray | None = None) -> npt.NDArray:
+        """sqrt(t^2 v_seeds + z^2 v_records) at a quantile between 1/2 and 1."""
+        from scipy.special import ndtri, stdtrit
+
+        seeds = self.se_seeds if se_seeds is None else se_seeds
+        return np.hypot(stdtrit(self.seeds - 1, quantile) * seeds, ndtri(quantile) * self.se_records)
+
+    def interval(self, confidence: float = CONFIDENCE) -> tuple[float, float]:
+        half = float(self.half_width((1 + confidence) / 2))
+        return max(self.estimate - half, -1.0), min(self.estimate + half, 1.0)
+
+    def p_above(self, value: float) -> float:
+        """One-sided p against "the true difference is at most `value`": the level at which an interval excludes it."""
+        from scipy.optimize import brentq
+
+        gap = self.estimate - value
+        if self.se_seeds == self.se_records == 0:
+            return 0.0 if gap > TIE else 1.0
+        if gap <= 0:
+            return 0.5 if gap == 0 else 1 - Difference(-self.estimate, *self._spread).p_above(-value)
+        if self.half_width(1 - SMALLEST_P) < gap:
+            return SMALLEST_P
+        return float(brentq(lambda p: self.half_width(1 - p) - gap, SMALLEST_P, 0.5))
+
+    def p_below(self, value: float) -> float:
+        """One-sided p against "the true difference is at least `value`"."""
+        return Difference(-self.estimate, *self._spread).p_above(-value)
+
+    @property
+    def _spread(self) -> tuple[float, float, int]:
+        return self.se_seeds, self.se_records, self.seeds
+
+    def power(self, gain: float, level: float = 1 - CONFIDENCE) -> float:
+        """Probability that a true `gain` > 0 would give an interval above 0, if the spread is what was seen."""
+        from scipy.special import ndtr
+
+        total, half = self._widths(1 - level / 2)
+        return float(np.mean(ndtr((gain - half) / total))) if total else 1.0
+
+    def power_of_equivalence(self, margin: float, level: float = 1 - CONFIDENCE) -> float:
+        """Probability that no true difference would be found equivalent within the margin."""
+        from scipy.special import ndtr
+
+        total, half = self._widths(1 - level)
+        return float(np.mean(np.maximum(2 * ndtr((margin - half) / total) - 1, 0))) if total else 1.0
+
+    def _widths(self, quantile: float) -> tuple[float, npt.NDArray]:
+        """The true spread, and half widths over quantiles of the seeds' variance, which is estimated too."""
+        seen = self.se_seeds * np.sqrt(_chi_square_quantiles(self.seeds - 1) / (self.seeds - 1))
+        return math.hypot(self.se_seeds, self.se_records), self.half_width(quantile, seen)
+
+
+@cache
+def _chi_square_quantiles(freedom: int) -> Array:
+    """500 equally likely values."""
+    from scipy.special import chdtri
+
+    return np.asarray(chdtri(freedom, (np.arange(500) + 0.5) / 500), dtype=np.float64)
+
+
+def paired_difference(
+    first: npt.ArrayLike, second: npt.ArrayLike, first_draws: npt.ArrayLike, second_draws: npt.ArrayLike
+) -> Difference:
+    """Of values per seed (S) and their values over resampled records (S, B); at least two seeds."""
+    values = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
+    draws = np.asarray(first_draws, dtype=np.float64) - np.asarray(second_draws, dtype=np.float64)
+    seeds = values.size
+    together = float(draws.mean(axis=0).var(ddof=1))
+    single = float(draws.var(axis=1, ddof=1).mean())
+    shared = max(0.0, together - (single - together) / (seeds - 1))
+    return Difference(float(values.mean()), float(values.std(ddof=1)) / seeds**0.5, shared**0.5, seeds)
+
+
+def relation(difference: Difference, margin: float, level: float = 1 - CONFIDENCE) -> str:
+    """better, worse: the interval excludes 0; equivalent: two one-sided tests within the margin; else inconclusive."""
+    low, high = difference.interval(1 - level)
+    if low > 0 or high < 0:
+        return "better" if low > 0 else "worse"
+    inside = difference.p_above(-margin) <= level and difference.p_below(margin) <= level
+    return "equivalent" if inside else "inconclusive"
+
+
+def rank_distribution(values: npt.ArrayLike, draws: npt.ArrayLike, row: int, rng: np.random.Generator) -> Array:
+    """P(rank = 1), P(rank = 2), ... of one of M methods whose higher values are better; ties share the better rank.
+
+    values (S, M) per seed, draws (B, S, M) over resampled records. Each of the B vectors of means is the observed one,
+    moved by the seeds' part (multivariate t with S - 1 degrees of freedom, so that methods that share a labelled draw
+    move together) and by the records' part.
+    """
+    observed, resampled = np.asarray(values, dtype=np.float64), np.asarray(draws, dtype=np.float64).mean(axis=1)
+    seeds, count = len(observed), len(resampled)
+    deviations = (observed - observed.mean(axis=0)) / (seeds * (seeds - 1)) ** 0.5
+    scale = np.sqrt((seeds - 1) / rng.chisquare(seeds - 1, (count, 1)))
+    moved = observed.mean(axis=0) + scale * (rng.standard_normal((count, seeds)) @ deviations)
+    moved += resampled - resampled.mean(axis=0)
+    ranks = np.sum(moved > moved[:, [row]] + TIE, axis=1)
+    return np.bincount(ranks, minlength=observed.shape[1]) / count
+
+
+def probability_of_improvement(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
+    """Share of all pairs of runs in which the first is higher, ties counting one half (Mann-Whitney's U / nm)."""
+    gaps = np.subtract.outer(np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64))
+    return float(np.mean((gaps > 0) + 0.5 * (gaps == 0)))
+
+
+def interquartile_mean(values: npt.ArrayLike) -> float:
+    """Mean of the middle half."""
+    from scipy.stats import trim_mean
+
+    return float(trim_mean(np.asarray(values, dtype=np.float64), 0.25))

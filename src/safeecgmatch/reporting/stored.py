@@ -21,7 +21,7 @@ IDENTITY = ["dataset", "method", "ood", "seed", "lambda_sum", "variant"]
 
 @dataclass(frozen=True)
 class StoredCell:
-    """What a finished cell left on disk; `predictions` are read array by array."""
+    """What a finished cell left on disk; a cell that diverged has no predictions, and says why."""
 
     cell: Cell
     config: dict[str, Any]
@@ -36,9 +36,15 @@ class StoredCell:
         return {key: self.config["cell"][key] for key in IDENTITY}
 
     @property
+    def diverged(self) -> str | None:
+        """The sentence that says why there are no predictions."""
+        return self.summary.get("diverged") or None
+
+    @property
     def counted(self) -> bool:
-        """The release drops a seed whose unlabelled phase never beat its supervised phase."""
-        return not (self.config["protocol"] == "release" and self.summary.get("no_competitor", False))
+        """Where only a student that beats the supervised phase is tested, a seed without one has no result."""
+        tested_only_if_better = self.config.get("switches", {}).get("selection_includes_pretrain", False)
+        return not (tested_only_if_better and self.summary.get("no_competitor", False))
 
 
 def load_cell(cell: Cell, params: Params, runs: Path, tracking: Path) -> StoredCell | None:
@@ -51,9 +57,7 @@ def load_cell(cell: Cell, params: Params, runs: Path, tracking: Path) -> StoredC
         config = read_yaml(folder / "config.yaml")
         summary = read_json(folder / "summary.json")
         history = pd.read_csv(folder / "history.csv")
-        with np.load(folder / "predictions.npz", allow_pickle=False) as stored:
-            wanted = (".label", ".log_probs.", ".ood_score.")
-            predictions = {key: stored[key] for key in stored if key == "branch" or any(w in key for w in wanted)}
+        predictions = {} if summary.get("diverged") else _read_arrays(folder / "predictions.npz")
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, UserError) as error:
         raise UserError(f"{folder} is incomplete ({type(error).__name__}: {error}); {again}.") from error
     # The profile is only a name: sizes that matter are params of the cell, which DVC compares.
@@ -68,3 +72,10 @@ def load_cell(cell: Cell, params: Params, runs: Path, tracking: Path) -> StoredC
         raise UserError(f"{folder}/predictions.npz has NaN in '{broken[0]}'; {again}.")
     run_file = tracking / cell.path / "run.json"
     return StoredCell(cell, config, summary, predictions, history, read_json(run_file) if run_file.is_file() else {})
+
+
+def _read_arrays(file: Path) -> dict[str, np.ndarray]:
+    """The arrays that metrics need; raw head outputs stay on disk."""
+    with np.load(file, allow_pickle=False) as stored:
+        wanted = (".record", ".label", ".log_probs.", ".ood_score.")
+        return {key: stored[key] for key in stored if key == "branch" or any(part in key for part in wanted)}

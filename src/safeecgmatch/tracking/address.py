@@ -16,7 +16,11 @@ from safeecgmatch.files import atomic_path, project_root, write_text
 
 DATABASE = "mlflow.db"
 ARTIFACTS = "mlartifacts"
-QUIET = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"}  # no network but the store's own
+QUIET = {  # no network but the store's own, no bars between our lines
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "DO_NOT_TRACK": "true",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+}
 SECONDS_TO_WAIT_FOR_LOCK = 300.0
 SQLITE = "sqlite:///"
 # Opening a store through the client creates the tables, migrates them and adds the default experiment.

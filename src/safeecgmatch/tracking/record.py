@@ -70,6 +70,7 @@ def run_record(
         "dvc_exp_name": os.environ.get("DVC_EXP_NAME", ""),
         "dvc_exp_baseline_rev": os.environ.get("DVC_EXP_BASELINE_REV", ""),
         "versions": versions(),
+        "processor": processor(),
         "device": device,
         "threads": config["train"]["threads"],
         "started": now(),
@@ -93,6 +94,15 @@ def finished_record(
 @cache
 def versions() -> dict[str, str]:
     return {"python": platform.python_version(), **{package: version(package) for package in PACKAGES}}
+
+
+@cache
+def processor() -> str:
+    """The processor's name where Linux tells it, else its architecture."""
+    facts = Path("/proc/cpuinfo")
+    lines = facts.read_text(encoding="utf-8").splitlines() if facts.is_file() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
 
 
 def git_state(folder: Path) -> tuple[str, bool]:

@@ -1,4 +1,4 @@
-"""All that this project asks of MLflow. The only module that imports it."""
+"""All that this project asks of MLflow about runs."""
 
 from __future__ import annotations
 

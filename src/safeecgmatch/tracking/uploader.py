@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from safeecgmatch.tracking.store import Store
 
 SECONDS_FOR_THE_SERVER = 10.0  # to wait for it, in total
-SECONDS_FOR_THIS_MACHINE = 120.0  # to import mlflow and to write to a local store, however busy it is
+SECONDS_FOR_THIS_MACHINE = 300.0  # to import mlflow and to write to a local store, however busy it is
 SECONDS_BETWEEN_LOOKS = 2.0
 SECONDS_AFTER_TROUBLE = 30.0
 # An MLflow client left to itself retries an unreachable server for minutes.
@@ -185,6 +185,7 @@ class Follower:
                 if not isinstance(error, OSError | self.store.Trouble):
                     traceback.print_exc()
                 self.not_before = time.monotonic() + SECONDS_AFTER_TROUBLE
+                upload.run_id = None  # opened again, it asks what arrived although the answer was lost
                 self.uploads.remove(upload)
                 self.uploads.append(upload)
                 return False
@@ -247,8 +248,12 @@ class Following:
         deadline = time.monotonic() + seconds
         while word not in self.heard:
             readable, _, _ = select.select([self.process.stdout], [], [], max(0.0, deadline - time.monotonic()))
-            said = os.read(self.process.stdout.fileno(), 4096) if readable else b""
-            if not said:
+            if not readable:
+                return False
+            said = os.read(self.process.stdout.fileno(), 4096)
+            if not said:  # it is ending, and may have a last word to say
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self.process.wait(max(0.0, deadline - time.monotonic()))
                 return False
             self.heard += said
         return True

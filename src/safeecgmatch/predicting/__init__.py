@@ -1,0 +1,1 @@
+"""A finished cell as a classifier of other people's ECGs: calibrated probabilities, and a refusal."""

@@ -1,0 +1,170 @@
+"""A finished cell's folder as a network that answers, with the threshold of its refusal."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+
+from safeecgmatch.data.preparation import STANDARDISED
+from safeecgmatch.engine.cell import Inputs, build
+from safeecgmatch.engine.signals import SignalSet, SignalSource
+from safeecgmatch.engine.splits import PARTS, Split
+from safeecgmatch.engine.store import Entry, SignalStore
+from safeecgmatch.errors import UserError
+from safeecgmatch.files import read_json, read_yaml
+from safeecgmatch.leads import LEADS, SECONDS
+from safeecgmatch.methods.base import Method
+from safeecgmatch.predictions import acceptance, ood_score, read_predictions, reported_branch
+
+CONFIG, WEIGHTS, SUMMARY, PREDICTIONS = "config.yaml", "model.safetensors", "summary.json", "predictions.npz"
+FILES = (CONFIG, WEIGHTS, SUMMARY, PREDICTIONS, "history.csv")
+NEEDED = ("accept_threshold", "accept_share", "unseen_score", "generated_ecgs", "classes")
+NO_DEVICE = "This is research software and no medical device: do not base a diagnosis on it."
+GENERATED = "Trained on generated ECGs, not for use on people."
+AGAIN = "train the cell again with this version"
+
+
+def find_cell(name: str) -> Path:
+    """A cell's folder from its path below runs/ or any other path."""
+    for folder in (Path("runs") / name, Path(name)):
+        if folder.is_dir():
+            return folder
+    raise UserError(
+        f"There is no finished cell {name}, neither below runs/ nor as a folder: `safeecgmatch cells` lists them."
+    )
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What the network says about n records; `unseen` is higher for records that belong to no seen class."""
+
+    log_probs: NDArray[np.float32]  # (n, K)
+    unseen: NDArray[np.floating]  # (n,)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A network in evaluation mode with all that its answers need; several threads may ask it at once."""
+
+    folder: Path
+    config: dict[str, Any]
+    summary: dict[str, Any]
+    method: Method
+    device: torch.device
+    branch: str
+    share: float
+    threshold: float
+
+    @classmethod
+    def open(cls, folder: Path, accept: float | None = None) -> Trained:
+        """`accept`: another share of seen validation records to accept than the one in summary.json."""
+        check_files(folder)
+        config, summary = read_yaml(folder / CONFIG), read_summary(folder / SUMMARY)
+        try:
+            predictions = read_predictions(folder / PREDICTIONS)
+            branch = reported_branch(predictions)
+            chosen = summary if accept is None else acceptance(predictions, accept)
+            config = {**config, "train": {**config["train"], "device": usable_device(config["train"]["device"])}}
+            training, _ = build(config, blank_inputs(config))
+            training.method.load_state_dict(load_file(folder / WEIGHTS))
+        except (
+            AttributeError,
+            KeyError,
+            OSError,
+            RuntimeError,
+            SafetensorError,
+            TypeError,
+            UserError,
+            ValueError,
+        ) as error:
+            reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+            raise UserError(f"{folder} is no cell that this version can load ({reason}): {AGAIN}.") from error
+        method = training.method.eval()
+        threshold = float(chosen["accept_threshold"])
+        return cls(folder, config, summary, method, training.device, branch, float(chosen["accept_share"]), threshold)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return tuple(self.summary["classes"])
+
+    @property
+    def sampling_rate(self) -> int:
+        return int(self.config["data"]["sampling_rate"])
+
+    @property
+    def preprocessing(self) -> str:
+        return str(self.config["data"]["preprocessing"])
+
+    @property
+    def notice(self) -> str:
+        """Belongs in every output."""
+        return f"{GENERATED} {NO_DEVICE}" if self.summary["generated_ecgs"] else NO_DEVICE
+
+    def blank_rows(self, records: int) -> NDArray[np.int16]:
+        return np.zeros((records, len(LEADS), SECONDS * self.sampling_rate), dtype=np.int16)
+
+    @torch.no_grad()
+    def scores(self, rows: NDArray[np.int16]) -> Scores:
+        """Rows as `conform` writes them, through the same code as the records of a training."""
+        store = store_of(rows, self.config)
+        signals = SignalSet(SignalSource(store, self.device), torch.arange(len(rows)), None)
+        prediction = self.method.predict(self.method.outputs_on(signals))[self.branch]
+        arrays = {f"new.log_probs.{self.branch}": prediction.log_probs.float().cpu().numpy()}
+        if prediction.ood_score is not None:
+            arrays[f"new.ood_score.{self.branch}"] = prediction.ood_score.float().cpu().numpy()
+        return Scores(arrays[f"new.log_probs.{self.branch}"], ood_score(arrays, self.branch, split="new"))
+
+
+def check_files(folder: Path) -> None:
+    """Say at once that a folder is none of ours, or one of another version."""
+    present = {file.name for file in folder.iterdir() if not file.name.startswith(".")}
+    if missing := [name for name in FILES if name not in present]:
+        raise UserError(f"{folder} has no {missing[0]}, so it is no finished cell: name one, or {AGAIN}.")
+    if unknown := sorted(present.difference(FILES)):
+        raise UserError(f"{folder} holds {unknown[0]}, which this version does not know: {AGAIN}.")
+
+
+def read_summary(file: Path) -> dict[str, Any]:
+    try:
+        summary = read_json(file)
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{file} is damaged ({error}): {AGAIN}.") from error
+    if missing := [name for name in NEEDED if name not in summary]:
+        raise UserError(f"{file} does not state {missing[0]}, which older versions did not store: {AGAIN}.")
+    return dict(summary)
+
+
+def usable_device(trained_on: str) -> str:
+    """The cell's own device; a cell that was trained on a GPU also answers where there is none."""
+    return "cpu" if trained_on == "cpu" else "auto"
+
+
+def store_of(rows: NDArray[np.int16], config: dict[str, Any]) -> SignalStore:
+    """Rows in memory as the training sees rows on disk."""
+    preprocessing = config["data"]["preprocessing"]
+    form = {
+        "dataset": config["cell"]["dataset"],
+        "preprocessing": preprocessing,
+        "sampling_rate": config["data"]["sampling_rate"],
+        "samples": rows.shape[2],
+        "standardise": preprocessing in STANDARDISED,
+    }
+    entries = [Entry(str(number), "", "", "", "", rows.shape[2]) for number in range(len(rows))]
+    return SignalStore(Path(), rows, entries, form)  # type: ignore[arg-type]
+
+
+def blank_inputs(config: dict[str, Any]) -> Inputs:
+    """One blank record per class in every part: a method is built around data, of which answering needs none."""
+    seen, unseen = tuple(config["data"]["seen"]), tuple(config["data"]["unseen"])
+    rows = np.arange(len(seen))
+    parts = {name: rows for part in PARTS for name in (part, f"{part}_label")}
+    blank = np.zeros((len(seen), len(LEADS), SECONDS * config["data"]["sampling_rate"]), dtype=np.int16)
+    return Inputs(store_of(blank, config), Split(seen=seen, unseen=unseen, summary={}, **parts))

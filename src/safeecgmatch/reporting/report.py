@@ -1,0 +1,229 @@
+"""Writes tables/, figures/, README.md, report.html and report.tex of a study from what `evaluate` left; nothing else
+is read. report.pdf is made of report.tex where LaTeX is installed.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pandas as pd
+
+from safeecgmatch.config import Params
+from safeecgmatch.errors import UserError
+from safeecgmatch.files import atomic_path, write_text
+from safeecgmatch.profiles import FOLDER, compose_params
+from safeecgmatch.reporting import sections
+from safeecgmatch.reporting.audits import Finding, audit_findings
+from safeecgmatch.reporting.checks import read_study
+from safeecgmatch.reporting.claims import fixation_notes
+from safeecgmatch.reporting.compare import ColumnComparison, compare, comparison_frame
+from safeecgmatch.reporting.compare_render import comparison_markdown, comparison_tex
+from safeecgmatch.reporting.deviations import Deviation, deviations
+from safeecgmatch.reporting.document import Block, Heading, Items, Numbers, Text, to_readme
+from safeecgmatch.reporting.figures import write_figures
+from safeecgmatch.reporting.pdf import write_pdf
+from safeecgmatch.reporting.provenance import provenance, variant_note
+from safeecgmatch.reporting.render import render, tex, to_markdown, to_tex
+from safeecgmatch.reporting.results import Results
+from safeecgmatch.reporting.rows import methods
+from safeecgmatch.reporting.tables import Table, build_tables
+from safeecgmatch.reporting.verdicts import (
+    Judgement,
+    claims_frame,
+    evidence_frame,
+    forest_frame,
+    judge,
+    over_settings_frame,
+)
+
+BIBLIOGRAPHY = Path(__file__).with_name("references.bib")
+PLOTS = ("training", "reliability", "ood_scores", "refusal", "confusion")
+PAPER = "paper"  # the profile with the paper's setting
+IN_THE_PDF = ("table1_summary", "table2_ablation")
+IN_ITS_APPENDIX = ("table3_benchmark", "table4_sensitivity", "table9_training")
+
+
+@dataclass(frozen=True)
+class Content:
+    """All that the pages print."""
+
+    params: Params
+    runs: pd.DataFrame
+    tables: list[Table]
+    columns: list[ColumnComparison]
+    judgements: list[Judgement]
+    fixed: list[str]
+    findings: list[Finding]
+    differences: list[Deviation]
+    over_settings: pd.DataFrame
+    figures: list[str]
+
+    @property
+    def title(self) -> str:
+        return f"SafeECGMatch, study `{self.params.profile}`, protocol `{self.params.protocol}`"
+
+    def numbers(self, *names: str) -> list[Block]:
+        return [Numbers(table) for table in self.tables if table.name in names]
+
+
+def read_csv(path: Path) -> pd.DataFrame:
+    if not path.is_file():
+        raise UserError(f"{path} does not exist; run `dvc repro evaluate` first.")
+    return pd.read_csv(path)
+
+
+def bibliography() -> list[dict[str, str]]:
+    """The entries of references.bib, which keeps one field per line, ready for thebibliography."""
+    entries = []
+    for key, body in re.findall(r"@\w+\{([^,]+),\n(.*?)\n\}", BIBLIOGRAPHY.read_text(encoding="utf-8"), re.DOTALL):
+        fields = dict(re.findall(r"^\s*(\w+)=\{(.*)\},?$", body, re.MULTILINE))
+        venue = fields.get("booktitle") or fields["journal"]
+        author = fields["author"].replace(" and others", " et al").replace(" and ", "; ")
+        entries.append({"key": key, "author": author, "title": fields["title"], "venue": venue, "year": fields["year"]})
+    return entries
+
+
+def page(content: Content) -> list[Block]:
+    """README.md and report.html: what was run, the verdicts, the gains, then everything else."""
+    params, runs = content.params, content.runs
+    blocks: list[Block] = [
+        *sections.what_was_run(params, runs, content.differences),
+        Text(sections.FILES),
+        Heading("Claims"),
+        *sections.claims_table(content.judgements, content.fixed),
+        sections.forest(params),
+        Heading("Audit of the published numbers"),
+        Text("These findings need no training: they follow from the paper's own tables."),
+        *sections.audit(content.findings),
+        Heading("Deviations from the paper's setting"),
+        *sections.deviation_table(content.differences),
+    ]
+    for table in content.tables:
+        blocks += [Heading(table.title), Numbers(table)]
+    return [
+        *blocks,
+        Heading("Over all settings"),
+        Text(
+            "Interquartile mean over the settings, for each seed; its mean with a 95 % interval over the seeds. "
+            "Descriptive. (T): after temperature scaling on validation."
+        ),
+        sections.over_settings(params, content.over_settings),
+        Heading("Paper versus ours"),
+        *sections.against_the_paper(params, content.columns),
+        Heading("Figures"),
+        *sections.overview_figures(content.figures),
+        *sections.figures_by_setting(params),
+        Heading("Cost"),
+        sections.cost(params, runs),
+        Heading("Sizes of the splits"),
+        sections.sizes(params, runs),
+    ]
+
+
+def printed(content: Content) -> list[Block]:
+    """report.pdf: the sections of a reproducibility report, at most eight pages."""
+    params, runs, words = content.params, content.runs, sections.prose()
+    pictures = {picture.name: picture for picture in sections.overview_figures(content.figures)}
+    return [
+        Heading("Scope of reproducibility"),
+        Text(words["scope"]),
+        Heading("Methodology"),
+        *sections.what_was_run(params, runs, content.differences),
+        *sections.deviation_table(content.differences),
+        Heading("Results"),
+        *sections.claims_table(content.judgements, content.fixed),
+        replace(sections.forest(params), width=0.8),
+        *content.numbers(*IN_THE_PDF),
+        replace(pictures["tradeoff"], width=0.72),
+        Heading("Audit of the published numbers", 3),
+        *sections.audit(content.findings),
+        Heading("What was easy"),
+        Items(words["easy"]),
+        Heading("What was hard"),
+        Items(words["hard"]),
+        Heading("Limitations"),
+        Items(words["limitations"]),
+        Heading("Appendix: full tables"),
+        *content.numbers(*IN_ITS_APPENDIX),
+        replace(pictures["purity"], width=0.75),
+        Heading("Appendix: sizes of the splits, cost"),
+        sections.sizes(params, runs),
+        sections.cost(params, runs),
+        Heading("Appendix: hyper-parameters and protocol switches"),
+        sections.settings_of_methods(params),
+    ]
+
+
+def write_tables(folder: Path, content: Content) -> None:
+    """Each table as .tex, .md and .csv, paper versus ours, the claims, references.bib."""
+    params, columns = content.params, content.columns
+    for table in content.tables:
+        (folder / f"{table.name}.tex").write_text(to_tex(table), encoding="utf-8")
+        notes = "\n\n".join([f"{table.caption} {table.source}", to_markdown(table).rstrip(), *table.notes])
+        (folder / f"{table.name}.md").write_text(f"{notes}\n", encoding="utf-8")
+        table.frame().to_csv(folder / f"{table.name}.csv", index=False)
+    source, remark = provenance(params, content.runs), variant_note(params, methods(params))
+    (folder / "paper_vs_ours.tex").write_text(comparison_tex(columns, source, remark), encoding="utf-8")
+    (folder / "paper_vs_ours.md").write_text(comparison_markdown(columns, source, remark), encoding="utf-8")
+    comparison_frame(columns).to_csv(folder / "paper_vs_ours.csv", index=False)
+    claims_frame(content.judgements).to_csv(folder / "claims.csv", index=False)
+    evidence_frame(content.judgements).to_csv(folder / "claims_evidence.csv", index=False)
+    content.over_settings.to_csv(folder / "over_settings.csv", index=False)
+    pd.DataFrame([vars(row) for row in content.differences]).to_csv(folder / "deviations.csv", index=False)
+    shutil.copyfile(BIBLIOGRAPHY, folder / BIBLIOGRAPHY.name)
+
+
+def to_page(title: str, blocks: list[Block], figures: Path) -> str:
+    """report.html: one file, nothing fetched."""
+    headings, shown = [], []
+    for block in blocks:
+        markup = block.html(figures)
+        if isinstance(block, Heading) and block.level == 2:
+            headings.append(block.text)
+            markup = markup.replace("<h2>", f'<h2 id="s{len(headings)}">')
+        shown.append(markup)
+    return render("report.html.j2", title=title.replace("`", ""), headings=headings, blocks=shown)
+
+
+def to_document(content: Content) -> str:
+    """report.tex."""
+    title, blocks = tex(content.title.replace("`", "")), [block.tex() for block in printed(content)]
+    return render("report.tex.j2", title=title, blocks=blocks, bibliography=bibliography())
+
+
+def write_report(params: Params, folder: Path, profiles: Path = FOLDER) -> None:
+    """Read what `evaluate` left in `folder`; write tables, figures and pages beside it."""
+    metrics, runs = read_csv(folder / "metrics.csv"), read_csv(folder / "runs.csv")
+    plots = {name: read_csv(folder / "plots" / f"{name}.csv") for name in PLOTS}
+    study = read_study(params, folder)
+    tables = build_tables(params, metrics, runs)
+    with atomic_path(folder / "figures") as partial:
+        partial.mkdir()
+        names = write_figures(partial, params, Results(metrics, runs), plots, runs, forest_frame(study))
+    content = Content(
+        params,
+        runs,
+        tables,
+        compare(tables, params),
+        judge(study),
+        fixation_notes(runs),
+        audit_findings(),
+        deviations(params, compose_params(PAPER, profiles)),
+        over_settings_frame(study),
+        names,
+    )
+    with atomic_path(folder / "tables") as partial:
+        partial.mkdir()
+        write_tables(partial, content)
+    blocks = page(content)
+    write_text(folder / "README.md", to_readme([Heading(content.title, 1), *blocks]))
+    write_text(folder / "report.html", to_page(content.title, blocks, folder / "figures"))
+    latex = to_document(content)
+    changed = not (folder / "report.tex").is_file() or (folder / "report.tex").read_text(encoding="utf-8") != latex
+    write_text(folder / "report.tex", latex)
+    problem = write_pdf(folder, changed)
+    if problem:
+        print(problem)

@@ -1,0 +1,208 @@
+"""The sections of a report as blocks, from the params, the frames that `evaluate` wrote, and the verdicts."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from safeecgmatch.config import PROPOSED, Params
+from safeecgmatch.files import read_yaml
+from safeecgmatch.progress import duration
+from safeecgmatch.protocols import read_protocol
+from safeecgmatch.reporting.audits import Finding
+from safeecgmatch.reporting.compare import NOTE, ColumnComparison
+from safeecgmatch.reporting.compare_render import GENERATED, PLACES, rank_grid
+from safeecgmatch.reporting.deviations import Deviation, comparability, method_values
+from safeecgmatch.reporting.document import Block, Grid, Heading, Items, Picture, Text
+from safeecgmatch.reporting.figures.style import places
+from safeecgmatch.reporting.names import data_name, method_name
+from safeecgmatch.reporting.provenance import (
+    commits,
+    data_sources,
+    diverged_notes,
+    is_generated,
+    release_notes,
+    seed_list,
+    shown_cells,
+    variant_note,
+)
+from safeecgmatch.reporting.rows import methods
+from safeecgmatch.reporting.verdicts import GAINS, Judgement
+
+FILES = (
+    "[metrics.csv](metrics.csv): every metric of every cell, branch and scaling; [runs.csv](runs.csv): MLflow run, "
+    "commit, cost and state of each cell; [tables/](tables): every table as LaTeX, Markdown and CSV; "
+    "[figures/](figures): PNG and PDF; [report.html](report.html): this page in one file, tables that sort; "
+    "[report.tex](report.tex): the report to print, `report.pdf` where LaTeX is installed."
+)
+
+
+@cache
+def prose() -> dict[str, Any]:
+    return read_yaml(Path(__file__).with_name("prose.yaml"))
+
+
+def _distinct(runs: pd.DataFrame, column: str) -> str:
+    values = runs[column].dropna() if column in runs else pd.Series(dtype=str)
+    return ", ".join(dict.fromkeys(str(value) for value in values if str(value))) or "not recorded"
+
+
+def what_was_run(params: Params, runs: pd.DataFrame, rows: list[Deviation]) -> list[Block]:
+    """Data, size, seeds, hardware, versions, cost; and what may be compared with the paper."""
+    done = runs[runs["state"] == "done"]
+    missing = runs.loc[runs["state"] == "missing", "cell"]
+    seconds = float(runs["wall_seconds"].sum()) if "wall_seconds" in runs else 0.0
+    counts = f"{len(done)} of {len(runs)} cells"
+    gone = f"; missing: {shown_cells(missing)}" if len(missing) else ""
+    size = (
+        f"{params.data.sampling_rate} Hz, backbone width {params.model.width}, {params.train.iterations:,} iterations, "
+        f"batches of {params.train.batch}, an evaluation every {params.train.evaluate_every} iterations"
+    )
+    threads = _distinct(runs, "threads").replace(".0", "")
+    return [
+        Text(f"**{comparability(params, rows)}**"),
+        Items(
+            [
+                f"Data: {data_sources(params)}.",
+                f"Size: {size}; profile `{params.profile}`, protocol `{params.protocol}`, {seed_list(runs)}.",
+                f"Done: {counts}{gone}.",
+                f"Cost: {duration(seconds)} of training, summed over the cells; by method below."
+                if seconds
+                else "Cost: not recorded.",
+                f"Hardware: {_distinct(runs, 'processor')}; device {_distinct(runs, 'device')}, {threads} thread(s) a "
+                "cell.",
+                f"Versions: {_distinct(runs, 'versions')}.",
+                f"Cells trained at {commits(runs)}.",
+                *diverged_notes(runs),
+                *release_notes(params, runs),
+            ]
+        ),
+    ]
+
+
+def cost(params: Params, runs: pd.DataFrame) -> Grid:
+    """Wall time and CPU hours by method; a cell's CPU time is its wall time times its threads."""
+    lines = []
+    for method in methods(params):
+        rows = runs[runs["method"] == method]
+        done = rows[rows["state"] != "missing"]
+        wall = done["wall_seconds"].fillna(0) if "wall_seconds" in done else pd.Series(0.0, done.index)
+        threads = done["threads"].fillna(1) if "threads" in done else 1
+        mean = f"{wall.mean():,.0f} s" if len(done) and wall.sum() else "–"
+        cells = f"{len(done)} of {len(rows)}"
+        lines.append([method_name(method).name, cells, mean, f"{float((wall * threads).sum()) / 3600:.2f}"])
+    total = sum(float(line[-1]) for line in lines)
+    lines.append(["All", f"{(runs['state'] != 'missing').sum()} of {len(runs)}", "", f"{total:.2f}"])
+    heads = ["Method, with its variants", "Cells", "Mean wall time", "CPU hours"]
+    return Grid(heads, lines, [0.4, 0.2, 0.2, 0.2])
+
+
+def claims_table(judgements: list[Judgement], notes: list[str]) -> list[Block]:
+    """Claim by claim; a verdict from runs that are not of the paper's size is marked, and the size stated once."""
+    lines = []
+    for judgement in judgements:
+        reading = f" ({judgement.reading})" if judgement.reading else ""
+        size = " at this size" if judgement.size else ""
+        claim = f"“{judgement.claim.plain}” {judgement.claim.place}"
+        lines.append([judgement.id, claim, f"**{judgement.verdict}**{size}{reading}", judgement.evidence])
+    marked = dict.fromkeys(judgement.size for judgement in judgements if judgement.size)
+    return [
+        *(Text(note) for note in notes),
+        *(Text(f"“At this size”: {size}.") for size in marked),
+        Text(GAINS),
+        Grid(["", "Claim", "Verdict", "Evidence"], lines, [0.05, 0.31, 0.13, 0.51]),
+    ]
+
+
+def audit(findings: list[Finding]) -> list[Block]:
+    """What needs no training: the paper's own numbers."""
+    return [Items([f"**{finding.title}.** {finding.text}" for finding in findings])]
+
+
+def deviation_table(rows: list[Deviation]) -> list[Block]:
+    if not rows:
+        return [Text("None: every setting is the paper's.")]
+    lines = [[row.setting, row.ours, row.paper, row.why, row.meaning] for row in rows]
+    return [Grid(["Setting", "Here", "Paper", "Why", "What it means"], lines, [0.22, 0.1, 0.1, 0.25, 0.33])]
+
+
+def against_the_paper(params: Params, columns: list[ColumnComparison]) -> list[Block]:
+    if all(column.generated for column in columns):
+        return [Text(GENERATED)]
+    heads, lines = rank_grid(columns)
+    return [
+        Text(f"{NOTE} {PLACES} Cell by cell: [paper_vs_ours.md](tables/paper_vs_ours.md)."),
+        Text(variant_note(params, methods(params))),
+        Text("Place of SafeECGMatch among the methods, 1 = best:"),
+        Grid(heads, lines),
+    ]
+
+
+def over_settings(params: Params, frame: pd.DataFrame) -> Grid:
+    """One number per method: the middle half of its settings."""
+    measures = {"ACC": ("acc", "none"), "ECE": ("ece", "none"), "ECE (T)": ("ece", "posthoc")}
+    texts = {
+        (row.method, row.metric, row.scaling): f"{row.iqm:.3f} [{row.low:.3f}, {row.high:.3f}]".replace(
+            " [nan, nan]", ""
+        )
+        for row in frame.itertuples()
+    }
+    lines = [
+        [method_name(method).name, *(texts.get((method, *measure), "–") for measure in measures.values())]
+        for method in methods(params)
+    ]
+    return Grid(["Method", *measures], lines, [0.25, 0.25, 0.25, 0.25])
+
+
+def sizes(params: Params, runs: pd.DataFrame) -> Grid:
+    """Records per part of the split."""
+    parts = ["labelled", "pool", "validation", "test", "open_test"]
+    lines = []
+    for where in places(params):
+        rows = where.rows_of(runs[runs["state"] == "done"])
+        cells = [", ".join(f"{int(value):,}" for value in rows[part].dropna().unique()) or "–" for part in parts]
+        lines.append([where.title, *cells])
+    return Grid(["", *(part.replace("_", " ") for part in parts)], lines, [0.3, 0.14, 0.14, 0.14, 0.14, 0.14])
+
+
+def settings_of_methods(params: Params) -> Items:
+    """Hyper-parameters and switches of every method as they were resolved."""
+    items = []
+    for method in [*params.grid.methods, PROPOSED]:
+        known = read_protocol(method)
+        values = method_values(params, method)
+        own = ", ".join(f"{key} {value}" for key, value in values.items() if key not in known)
+        switched = ", ".join(f"{key} {value}" for key, value in values.items() if key in known)
+        items.append(f"**{method_name(method).name}**: {own or 'none'}; switches: {switched}.")
+    return Items(items, small=True)
+
+
+def overview_figures(names: list[str]) -> list[Picture]:
+    captions = {
+        "tradeoff": "Accuracy against ECE; bars are one sample standard deviation.",
+        "paper_vs_ours": "Our means against the published ones.",
+        "purity": "Unseen share among accepted pool records, a dot per seed, against the pool's share.",
+        "refusal": "Accuracy on the open test set when the least certain records are refused.",
+    }
+    return [Picture(name, caption) for name, caption in captions.items() if name in names]
+
+
+def figures_by_setting(params: Params) -> list[Block]:
+    blocks: list[Block] = []
+    for where in places(params):
+        blocks += [
+            Heading(f"{data_name(params, where.dataset).name}, {where.ood} % OOD", 3),
+            Picture(f"reliability_{where.ending}", "Reliability: accuracy and number of records by confidence."),
+            Picture(f"training_{where.ending}", "Training curves with their spread over seeds."),
+            Picture(f"ood_scores_{where.ending}", "Scores of seen and unseen classes."),
+            Picture(f"confusion_{where.ending}", "Confusion on the open test set."),
+        ]
+    return blocks
+
+
+def forest(params: Params) -> Picture:
+    generated = " Generated data: nothing follows for the paper's claims." if is_generated(params) else ""
+    return Picture("forest", f"Paired gains of SafeECGMatch over each method, with 95 % intervals.{generated}")

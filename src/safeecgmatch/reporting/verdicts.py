@@ -1,0 +1,278 @@
+"""Verdicts on the paper's claims, by the rules of claims.yaml, from what `evaluate` wrote.
+
+supported, refuted, inconclusive (with the power that there was) or not tested (and why). Generated data give no
+verdict; a study on real data of another size than the paper's gives verdicts that are marked with its size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import pandas as pd
+
+from safeecgmatch.config import PROPOSED
+from safeecgmatch.reporting.audits import AUDITS, Finding
+from safeecgmatch.reporting.barriers import generated, size_barriers
+from safeecgmatch.reporting.checks import NOT_IN_STUDY, CheckResult, Study, check_in, row_label, setting_name
+from safeecgmatch.reporting.claims import Claim, Claims, Reading, load_claims
+from safeecgmatch.reporting.contrasts import READ_ROWS
+from safeecgmatch.reporting.names import dataset_name
+from safeecgmatch.reporting.statistics import (
+    Difference,
+    holm,
+    interquartile_mean,
+    relation,
+    student_interval,
+    summarise,
+)
+
+Word = Literal["supported", "refuted", "inconclusive", "not tested"]
+GAINS = "A gain is positive where SafeECGMatch, or the method named first, is better, in ECE as in ACC; 95 % intervals."
+SHOWN = 2  # comparisons in a sentence of evidence; all of them stand in the evidence frame
+
+
+@dataclass(frozen=True)
+class ReadingVerdict:
+    """A claim under one reading; p values are those for and against the claim, Holm's if it is primary."""
+
+    reading: Reading
+    results: list[CheckResult]
+    p_support: float
+    p_refute: float
+    level: float
+
+    @property
+    def deciding(self) -> list[CheckResult]:
+        return [result for result in self.results if result.check.decides]
+
+    @property
+    def verdict(self) -> Word:
+        if all(result.absent for result in self.deciding):
+            return "not tested"
+        return (
+            "supported"
+            if self.p_support <= self.level
+            else "refuted"
+            if self.p_refute <= self.level
+            else "inconclusive"
+        )
+
+    @property
+    def evidence(self) -> str:
+        """What decided, or what was open and with which power."""
+        found = [result for result in self.deciding if not result.absent]
+        if not found:
+            places: dict[str, list[str]] = {}
+            for result in self.deciding:
+                places.setdefault(result.absent, []).append(setting_name(result.setting))
+            reasons = [f"{', '.join(dict.fromkeys(names))}: {reason}" for reason, names in places.items()]
+            return f"{'; '.join(reasons)}."
+        wanted = {"supported": "holds", "refuted": "fails"}.get(self.verdict, "open")
+        first = [result for result in found if result.outcome(self.level) == wanted]
+        shown = (first or sorted(found, key=lambda result: result.p_hold))[:SHOWN]
+        counts = Counter(result.outcome(self.level) for result in self.deciding)
+        words = {"holds": "hold", "fails": "fail", "open": "open", "absent": "not run"}
+        tally = ", ".join(f"{counts[key]} {word}" for key, word in words.items() if counts[key])
+        powers = [part.power for result in found for part in result.parts if not math.isnan(part.power)]
+        power = f"; power {min(powers):.2f} to {max(powers):.2f}" if powers and self.verdict == "inconclusive" else ""
+        seeds = min(result.seeds for result in found)
+        details = "; ".join(result.sentence for result in shown)
+        return f"{details} (of {len(self.deciding)} comparisons {tally}; {seeds} seeds{power})."
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The verdict on one claim over its readings; `size` marks one from runs that are not of the paper's size."""
+
+    id: str
+    claim: Claim
+    verdict: Word
+    reading: str
+    evidence: str
+    size: str = ""
+    readings: list[ReadingVerdict] = field(default_factory=list)
+    finding: Finding | None = None
+
+
+def judge(study: Study, claims: Claims | None = None) -> list[Judgement]:
+    """Every claim of claims.yaml, in its order."""
+    claims = claims or load_claims()
+    judged = {
+        name: [_under(study, claims, claim, reading) for reading in claims.readings_of(claim, study.params.protocol)]
+        for name, claim in claims.claims.items()
+    }
+    _correct(judged, claims)
+    return [_over_readings(study, name, claims.claims[name], judged[name]) for name in judged]
+
+
+def _under(study: Study, claims: Claims, claim: Claim, reading: Reading) -> ReadingVerdict:
+    results = [
+        check_in(study, claims, check, claims.settings[setting], reading)
+        for check in claim.tests
+        for setting in check.settings
+    ]
+    deciding = [result for result in results if result.check.decides]
+    present = [result for result in deciding if not result.absent]
+    here = [result for result in deciding if result.absent != NOT_IN_STUDY] if claim.combine == "any" else deciding
+    complete = bool(present) and len(present) == len(here)
+    hold, fail = [result.p_hold for result in present], [result.p_fail for result in present]
+    if claim.combine == "all":
+        support = max(hold) if complete else math.nan
+        refute = min(1.0, len(fail) * min(fail)) if present else math.nan
+    else:
+        support = min(1.0, len(hold) * min(hold)) if present else math.nan
+        refute = max(fail) if complete else math.nan
+    return ReadingVerdict(reading, results, support, refute, claims.level)
+
+
+def _correct(judged: dict[str, list[ReadingVerdict]], claims: Claims) -> None:
+    """Holm over the primary claims, within each reading."""
+    families: dict[str, list[tuple[str, int]]] = defaultdict(list)
+    for name, verdicts in judged.items():
+        for index, verdict in enumerate(verdicts):
+            if claims.claims[name].primary:
+                families[verdict.reading.text].append((name, index))
+    for members in families.values():
+        support = holm([judged[name][index].p_support for name, index in members])
+        refute = holm([judged[name][index].p_refute for name, index in members])
+        for (name, index), p_support, p_refute in zip(members, support, refute, strict=True):
+            judged[name][index] = replace(judged[name][index], p_support=p_support, p_refute=p_refute)
+
+
+def _over_readings(study: Study, name: str, claim: Claim, readings: list[ReadingVerdict]) -> Judgement:
+    finding = AUDITS[claim.audit]() if claim.audit else None
+    audit = f" Audit: {finding.text}" if finding else ""
+    if claim.untested:
+        return Judgement(name, claim, "not tested", "", f"{claim.untested}{audit}", finding=finding)
+    if claim.audit_decides and finding:
+        word: Word = "supported" if finding.holds else "refuted"
+        return Judgement(name, claim, word, "", f"By the paper's own numbers: {finding.text}", "", readings, finding)
+    by_word: dict[str, list[ReadingVerdict]] = defaultdict(list)
+    for verdict in readings:
+        by_word[verdict.verdict].append(verdict)
+    if by_word["supported"]:
+        word = "supported"
+    elif len(by_word["refuted"]) == len(readings):
+        word = "refuted"
+    else:
+        word = "not tested" if len(by_word["not tested"]) == len(readings) else "inconclusive"
+    chosen = by_word[word] or by_word["refuted"]  # inconclusive because a reading was not run
+    texts = [verdict.reading.text for verdict in chosen if verdict.reading.text]
+    under = ("all readings" if len(texts) == len(readings) > 1 else "; ".join(texts)) if word != "not tested" else ""
+    others = [
+        f"{other.replace('not tested', 'not run')} under {', '.join(v.reading.text for v in by_word[other])}"
+        for other in ("supported", "refuted", "inconclusive", "not tested")
+        if other != word and by_word[other]
+    ]
+    aside = f" ({'; '.join(others)})" if others else ""
+    evidence = f"{chosen[0].evidence.removesuffix('.')}{aside}.{audit}"
+    size = size_note(study, readings) if word != "not tested" else ""
+    return Judgement(name, claim, word, under, evidence, size, readings, finding)
+
+
+def size_note(study: Study, readings: list[ReadingVerdict]) -> str:
+    """The datasets that a verdict rests on, where some are missing, and their sizes where these are not the paper's."""
+    deciding = [result for verdict in readings for result in verdict.deciding]
+    used = dict.fromkeys(result.setting.dataset for result in deciding if not result.absent)
+    alone = [" alone"] if any(result.setting.dataset not in used for result in deciding) else []
+    notes = {f"{dataset_name(name).name}{''.join(alone)}": size_barriers(study.params, name) for name in used}
+    return "; ".join(
+        f"{name}: {', '.join(parts)}" if parts else name for name, parts in notes.items() if parts or alone
+    )
+
+
+def claims_frame(judgements: list[Judgement]) -> pd.DataFrame:
+    """One line per claim."""
+    return pd.DataFrame(
+        [
+            {
+                "id": judgement.id,
+                "verdict": judgement.verdict,
+                "claim": judgement.claim.plain,
+                "place": judgement.claim.place,
+                "decided_by": judgement.claim.decided_by,
+                "criterion": judgement.claim.criterion,
+                "reading": judgement.reading,
+                "evidence": judgement.evidence,
+                "size": judgement.size,
+                "primary": judgement.claim.primary,
+            }
+            for judgement in judgements
+        ]
+    )
+
+
+EVIDENCE_COLUMNS = [
+    "id", "reading", "verdict", "setting", "kind", "metric", "scaling", "candidate", "rival", "decides", "outcome",
+    "relation", "estimate", "low", "high", "p_hold", "p_fail", "power", "seeds", "records", "absent",
+]  # fmt: skip
+
+
+def evidence_frame(judgements: list[Judgement]) -> pd.DataFrame:
+    """One line per claim, reading, comparison, setting and metric."""
+    lines: list[dict[str, Any]] = []
+    for judgement in judgements:
+        for verdict in judgement.readings:
+            for result in verdict.results:
+                check = result.check
+                common = {
+                    "id": judgement.id,
+                    "reading": verdict.reading.text,
+                    "verdict": verdict.verdict,
+                    "setting": setting_name(result.setting),
+                    "kind": check.kind,
+                    "scaling": check.scaling,
+                    "candidate": result.candidate,
+                    "rival": result.rival,
+                    "decides": check.decides,
+                    "outcome": result.outcome(verdict.level),
+                    "p_hold": result.p_hold,
+                    "p_fail": result.p_fail,
+                    "seeds": result.seeds,
+                    "records": result.records,
+                    "absent": result.absent,
+                }
+                parts = [vars(part) for part in result.parts] or [{"metric": check.metric}]
+                lines += [{**common, **part} for part in parts]
+    return pd.DataFrame(lines, columns=EVIDENCE_COLUMNS)
+
+
+def forest_frame(study: Study) -> pd.DataFrame:
+    """Paired gains of SafeECGMatch over every baseline, by reading; positive is better for SafeECGMatch."""
+    claims = load_claims()
+    texts = {reading.row(PROPOSED): reading.text for reading in claims.readings[study.params.protocol].values()}
+    frame = study.contrasts
+    chosen = frame[
+        frame["candidate"].isin(READ_ROWS) & ~frame["rival"].str.contains("@") & frame["metric"].isin(["acc", "ece"])
+    ].copy()
+    spreads = zip(*(chosen[name] for name in ("estimate", "se_seeds", "se_records", "seeds")), strict=True)
+    chosen["relation"] = [relation(Difference(*spread), claims.margin, claims.level) for spread in spreads]
+    chosen["reading"] = chosen["candidate"].map(texts)
+    chosen["rival_label"] = chosen["rival"].map(row_label)
+    chosen["generated"] = [generated(study.params, dataset) for dataset in chosen["dataset"]]
+    columns = ["dataset", "ood", "metric", "scaling", "reading", "candidate", "rival", "rival_label", "estimate", "low"]
+    return chosen[[*columns, "high", "relation", "poi", "seeds", "generated"]].reset_index(drop=True)
+
+
+def over_settings_frame(study: Study) -> pd.DataFrame:
+    """Interquartile mean over the settings, per seed, then Student's interval over the seeds; descriptive."""
+    metrics = study.metrics
+    main = set(study.runs.loc[study.runs["stage"].str.match(r"train(_safeecgmatch)?@"), "cell"])
+    chosen = metrics[
+        metrics["reported"]
+        & metrics["counted"]
+        & metrics["cell"].isin(main)
+        & metrics["metric"].isin(["acc", "ece", "ace", "sce"])
+    ]
+    wanted = chosen.groupby(["dataset", "ood"]).ngroups
+    lines = []
+    for (method, metric, scaling), part in chosen.groupby(["method", "metric", "scaling"], sort=False):
+        by_seed = [seed["value"] for _, seed in part.groupby("seed") if len(seed) == wanted]
+        if by_seed:
+            summary = summarise([interquartile_mean(values) for values in by_seed])
+            low, high = student_interval(summary, bounded=True)
+            lines.append((method, metric, scaling, summary.mean, low, high, wanted, summary.seeds))
+    return pd.DataFrame(lines, columns=["method", "metric", "scaling", "iqm", "low", "high", "settings", "seeds"])

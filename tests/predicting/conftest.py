@@ -1,0 +1,56 @@
+"""Cells of a few iterations on the phantom, with the WFDB files that their records came from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from safeecgmatch.cells import Cell
+from safeecgmatch.engine.cell import Inputs, build
+from safeecgmatch.engine.fingerprint import resolve
+from safeecgmatch.launching.outputs import write_outputs
+from safeecgmatch.predicting.trained import Trained
+from safeecgmatch.predictions import read_predictions
+from tests.methods.harness import demo_params, phantom_store, split_data
+
+SHORT = {"iterations": 4, "evaluate_every": 2, "batch": 8}
+
+
+@dataclass(frozen=True)
+class Made:
+    folder: Path  # of the cell
+    archive: Path  # in the layout of PTB-XL
+
+    def headers(self, part: str) -> list[Path]:
+        """The files of a part's records, in its order."""
+        records = read_predictions(self.folder / "predictions.npz")[f"{part}.record"]
+        return [next(self.archive.rglob(f"{int(record):05d}_lr.hea")) for record in records]
+
+
+@pytest.fixture(scope="session")
+def make_cell(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Made]:
+    def make(name: str, protocol: str = "paper") -> Made:
+        data = split_data(phantom_store(), "ptbxl", 60, 1)
+        cell = Cell("ptbxl", name, 60, 1, "full", 1.0 if name == "safeecgmatch" else None)
+        inputs = Inputs.open(cell, data)
+        config = resolve(demo_params(protocol, width=2, **SHORT), cell, data)
+        training, sets = build(config, inputs)
+        training.run(lambda _: None, lambda _: None)
+        folder = tmp_path_factory.mktemp("project") / "runs" / cell.path
+        write_outputs(folder, training, sets, config, inputs, generated=True)
+        return Made(folder, data.parent / "raw" / "ptbxl")
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def made(make_cell: Callable[..., Made]) -> Made:
+    return make_cell("safeecgmatch")
+
+
+@pytest.fixture(scope="session")
+def trained(made: Made) -> Trained:
+    return Trained.open(made.folder)

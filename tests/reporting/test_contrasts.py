@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from safeecgmatch.cells import cells
+from safeecgmatch.cli import app
+from safeecgmatch.errors import UserError
+from safeecgmatch.reporting.checks import read_study
+from safeecgmatch.reporting.contrasts import row_name
+from safeecgmatch.reporting.evaluate import evaluate, write_evaluation
+from safeecgmatch.reporting.terminal import claim_text, claims_text
+from safeecgmatch.reporting.verdicts import judge, over_settings_frame
+from tests.reporting.conftest import Study
+from tests.reporting.synthetic import make_params, write_cell
+
+
+def value(study: Study, cell: str, branch: str, metric: str, scaling: str = "none") -> float:
+    frame = study.evaluation.metrics
+    chosen = frame[(frame["cell"] == cell) & (frame["branch"] == branch) & (frame["metric"] == metric)]
+    return float(chosen.loc[chosen["scaling"] == scaling, "value"].iloc[0])
+
+
+@pytest.mark.parametrize(
+    ("metric", "scaling", "sign"), [("acc", "none", 1), ("ece", "none", -1), ("ece", "posthoc", -1)]
+)
+def test_estimates_are_mean_differences_of_the_metrics(study: Study, metric: str, scaling: str, sign: int) -> None:
+    frame = study.evaluation.compared["contrasts"].set_index(
+        ["dataset", "ood", "metric", "scaling", "candidate", "rival"]
+    )
+    line = frame.loc["ptbxl", 60, metric, scaling, "safeecgmatch@time", "calimatch"]
+    own = [value(study, f"ptbxl/safeecgmatch/60/{seed}", "time", metric, scaling) for seed in (1, 2)]
+    other = [value(study, f"ptbxl/calimatch/60/{seed}", "main", metric, scaling) for seed in (1, 2)]
+    differences = sign * (np.array(own) - np.array(other))
+    assert line["estimate"] == pytest.approx(differences.mean())
+    assert line["se_seeds"] == pytest.approx(differences.std(ddof=1) / np.sqrt(2))
+    assert line["seeds"] == 2 and line["records"] == 60 and -1 <= line["low"] <= line["high"] <= 1
+
+
+def test_rows_and_pairs_of_a_whole_study(study: Study) -> None:
+    names = {row_name(cell) for cell in study.cells}
+    assert {
+        "calimatch",
+        "safeecgmatch",
+        "safeecgmatch-no_cal",
+        "safeecgmatch-lambda_1/3",
+        "safeecgmatch-lambda_3",
+    } <= names
+    frame = study.evaluation.compared["contrasts"]
+    here = frame[(frame["dataset"] == "ptbxl") & (frame["ood"] == 60) & (frame["metric"] == "acc")]
+    pairs = set(zip(here["candidate"], here["rival"], strict=True))
+    assert ("safeecgmatch@fused", "safeecgmatch-lambda_1/3@fused") in pairs
+    assert ("safeecgmatch@fused", "safeecgmatch@freq") in pairs and ("fixmatch", "supervised") in pairs
+    scores = frame[frame["rival"].str.endswith("#msp")]
+    assert set(scores["metric"]) == {"auroc"}
+    assert {"calimatch", "openmatch", "safeecgmatch@time"} <= set(
+        scores["candidate"]
+    )  # those with a score of their own
+    same = frame[(frame["candidate"] == "supervised") & (frame["rival"] == "supervised")]
+    assert same.empty
+
+
+def test_rank_distributions_add_up(study: Study) -> None:
+    ranks = study.evaluation.compared["ranks"]
+    places = ranks[[f"rank_{place}" for place in range(1, 13)]]
+    assert places.sum(axis=1).to_numpy() == pytest.approx(1) and (ranks["methods"] == 12).all()
+    assert (ranks["top1"] <= ranks["top2"]).all() and ranks["mean_rank"].between(1, 12).all()
+
+
+def test_the_demo_has_audits_but_no_verdict_and_prints_them(study: Study, tmp_path: Path) -> None:
+    write_evaluation(study.evaluation, tmp_path)
+    judged = judge(read_study(study.params, tmp_path))
+    assert {judgement.id for judgement in judged if judgement.verdict != "not tested"} == {"C3"}
+    table = claims_text(judged, ["a note"], 80)
+    assert all(f"\n{judgement.id} " in table for judgement in judged) and max(map(len, table.splitlines())) <= 80
+    details = claim_text(judged[4], ["a note"], 80)
+    assert "generated data, no verdict" in details and "PTB-XL 30 % ACC: +0.007, p = 0.12" in details
+    lines = over_settings_frame(read_study(study.params, tmp_path)).set_index(["method", "metric", "scaling"])
+    assert len(lines) == 12 * 4 * 2 and (lines["settings"] == 4).all()
+
+
+def test_real_runs_of_two_methods_get_verdicts_with_size_and_power(tmp_path: Path) -> None:
+    """A study that has just begun: three seeds of SafeECGMatch and CaliMatch at 60 %, everything else missing."""
+    real = {"source": "path", "path": "mirror", "labels_per_class": 50, "pool_size": 14850}
+    seeds, folder = [1, 2, 3], tmp_path / "out"
+    params = make_params(profile="cpu", grid={"datasets": ["ptbxl"], "seeds": seeds}, data={"ptbxl": real})
+    for cell in cells(params):
+        if cell.ood == 60 and cell.method in ("calimatch", "safeecgmatch"):
+            write_cell(cell, params, tmp_path, 60)
+    write_evaluation(evaluate(params, tmp_path / "runs", tmp_path / "tracking"), folder)
+    runs = pd.read_csv(folder / "runs.csv")
+    assert set(runs["state"]) == {"done", "missing"}
+    judged = {judgement.id: judgement for judgement in judge(read_study(params, folder))}
+    assert judged["C1"].verdict == "not tested" and judged["C12"].verdict == "not tested"
+    assert judged["C5"].verdict != "not tested" and "3 seeds" in judged["C5"].evidence
+    assert "100 Hz" in judged["C5"].size and "width 8" in judged["C5"].size
+    powers = [part.power for verdict in judged["C5"].readings for result in verdict.results for part in result.parts]
+    assert powers and all(0 <= power <= 1 for power in powers)
+
+
+def test_a_report_on_the_cells_that_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    params = make_params(grid={"datasets": ["ptbxl"], "methods": ["supervised"], "ood_levels": [60]})
+    write_cell(cells(params)[0], params, tmp_path, 30)
+    written: list[Path] = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("safeecgmatch.config.load_params", lambda: params)
+    monkeypatch.setattr("safeecgmatch.reporting.report.write_report", lambda _, folder: written.append(folder))
+    text = CliRunner().invoke(app, ["report"], catch_exceptions=False).stdout
+    assert f"reports on 1 of {len(cells(params))} cells" in text and written == [Path("reports/demo/paper")]
+    frame = read_study(params, tmp_path / written[0])
+    assert frame.contrasts.empty and frame.ranks.empty  # one cell has nothing to be compared with
+    assert all(judgement.verdict == "not tested" for judgement in judge(frame) if judgement.id != "C3")
+
+
+def test_claims_in_the_terminal(study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("safeecgmatch.config.load_params", lambda: study.params)
+    with pytest.raises(UserError, match="safeecgmatch report"):
+        CliRunner().invoke(app, ["claims"], catch_exceptions=False)
+    write_evaluation(study.evaluation, tmp_path / "reports" / "demo" / "paper")
+    everything = CliRunner().invoke(app, ["claims"], catch_exceptions=False).stdout
+    assert "The rules (claims.yaml)" in everything and "C3   refuted" in everything and "C13  not tested" in everything
+    one = CliRunner().invoke(app, ["claims", "c5"], catch_exceptions=False).stdout
+    assert "Criterion" in one and "Reading: learned temperatures, time branch - not tested" in one
+    with pytest.raises(UserError, match="There is no claim 'C99'; those that exist are C1, C2"):
+        CliRunner().invoke(app, ["claims", "C99"], catch_exceptions=False)

@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from safeecgmatch.reporting.checks import Study
+from safeecgmatch.reporting.claims import Claims, load_claims
+from safeecgmatch.reporting.verdicts import Judgement, claims_frame, evidence_frame, forest_frame, judge
+from tests.reporting.planted import BASELINES, ROWS, planted_study
+from tests.reporting.synthetic import make_params, paper_params
+
+OWN = [row for row in ROWS if "@" in row]
+VARIANTS = [f"safeecgmatch-{name}@{branch}" for name in ("no_freq_cal", "no_cal", "two_time", "lambda_1/3", "lambda_3")
+            for branch in ("fused", "time")]  # fmt: skip
+TIES, FEW = 100, 20  # studies: with nothing to be found, and with something
+MOST = 0.9 * FEW
+BY_CHANCE = (0.05 + 3 * np.sqrt(0.05 * 0.95 / TIES)) * TIES
+
+
+def only(*names: str) -> Claims:
+    claims = load_claims()
+    return claims.model_copy(update={"claims": {name: claims.claims[name] for name in names}})
+
+
+def verdicts(name: str, rows: list[str], gains: dict, studies: int = FEW, **options: object) -> Counter[str]:
+    """How often a claim gets which verdict under its first reading, over studies with the same planted truth."""
+    rng = np.random.default_rng(list(f"{name} {sorted(gains)} {sorted(options)}".encode()))
+    claims, first = only(name), {"v_fused": load_claims().readings["paper"]["v_fused"]}
+    claims = claims.model_copy(update={"readings": {"paper": first}})
+    settings = {
+        (s.dataset, s.ood) for c in claims.claims[name].tests for s in map(claims.settings.get, c.settings) if s
+    }
+    ranked = name in ("C1", "C11")
+    return Counter(
+        judge(planted_study(rng, gains, rows, sorted(settings), ranked=ranked, **options), claims)[0]
+        .readings[0]
+        .verdict  # type: ignore[arg-type]
+        for _ in range(studies)
+    )
+
+
+def own(**gains: float) -> dict[str, dict[str, float]]:
+    return dict.fromkeys(OWN, gains)
+
+
+@pytest.mark.parametrize("name", ["C2", "C5", "C8"])
+def test_planted_gains_are_found_and_none_is_found_where_there_is_none(name: str) -> None:
+    rows = ["safeecgmatch@fused", "calimatch", "scomatch"]
+    assert verdicts(name, rows, own(acc=0.06, ece=0.06))["supported"] >= MOST
+    tie = verdicts(name, rows, {}, TIES)
+    assert tie["supported"] <= BY_CHANCE
+    loss = verdicts(name, rows, own(acc=-0.06, ece=-0.06))
+    assert loss["refuted"] >= MOST and loss["supported"] == 0
+
+
+def test_a_gain_in_accuracy_that_costs_calibration_is_no_better_tradeoff() -> None:
+    rows = ["safeecgmatch@fused", "calimatch"]
+    traded = verdicts("C5", rows, own(acc=0.06, ece=-0.06))
+    assert traded["refuted"] >= MOST and traded["supported"] == 0
+
+
+def test_no_verdict_where_the_spread_is_large() -> None:
+    rows = ["safeecgmatch@fused", "calimatch", "scomatch"]
+    unclear = verdicts("C2", rows, own(acc=0.01, ece=0.01), of_seeds=0.03)
+    assert unclear["inconclusive"] >= MOST
+
+
+def test_equivalence_is_found_for_ties_and_not_at_the_margin() -> None:
+    rows = ["safeecgmatch@fused", *(row for row in VARIANTS if "lambda" in row)]
+    assert verdicts("C9", rows, {}, of_seeds=0.001, of_records=0.001)["supported"] >= MOST
+    at_margin = {row: 0.01 for row in VARIANTS if "lambda" in row}
+    assert verdicts("C9", rows, at_margin, TIES, of_seeds=0.001, of_records=0.001)["supported"] <= BY_CHANCE
+    beyond = {row: 0.05 for row in VARIANTS if "lambda" in row}
+    assert verdicts("C9", rows, beyond, of_seeds=0.001, of_records=0.001)["refuted"] >= MOST
+
+
+def test_ranks() -> None:
+    rows, studies = [*BASELINES, "safeecgmatch@fused"], 8
+    assert verdicts("C11", rows, own(acc=0.1, ece=0.1), studies)["supported"] >= studies - 1
+    assert verdicts("C1", rows, own(acc=-0.1, ece=-0.1), studies)["refuted"] >= studies - 1
+    assert verdicts("C1", rows, {}, studies)["supported"] == 0
+
+
+def test_harm_of_fixmatch_in_one_setting_is_enough() -> None:
+    rows = ["supervised", "fixmatch"]
+    assert verdicts("C12", rows, {"fixmatch": -0.06})["supported"] >= MOST
+    assert verdicts("C12", rows, {"fixmatch": 0.06})["refuted"] >= MOST
+    assert verdicts("C12", rows, {}, TIES)["supported"] <= BY_CHANCE
+
+
+def test_a_claim_that_needs_one_setting_fails_on_the_datasets_of_the_study() -> None:
+    small = paper_params(grid={"datasets": ["ptbxl"]})
+    settings = [("ptbxl", 30), ("ptbxl", 60)]
+    rows = ["supervised", "fixmatch"]
+    study = planted_study(np.random.default_rng(0), {"fixmatch": 0.1}, rows, settings, params=small)
+    found = judged(study, "C12")["C12"]
+    assert found.verdict == "refuted" and found.size == "PTB-XL alone"
+    half = planted_study(np.random.default_rng(0), {"fixmatch": 0.1}, rows, settings[:1], params=small)
+    assert judged(half, "C12")["C12"].verdict == "inconclusive"
+
+
+def judged(study: Study, *names: str) -> dict[str, Judgement]:
+    return {judgement.id: judgement for judgement in judge(study, only(*names) if names else None)}
+
+
+def pure(shares: list[float]) -> dict[tuple[str, int], list[float]]:
+    return {
+        (dataset, ood): [share * ood / 100 for share in shares] for dataset in ("ptbxl", "cinc21") for ood in (30, 60)
+    }
+
+
+@pytest.mark.parametrize(
+    ("shares", "gain", "verdict"),
+    [([0.5, 0.52, 0.48], 0.1, "supported"), ([1.2, 1.22, 1.18], 0.1, "refuted"), ([0.5, 0.5, 0.51], -0.1, "refuted"),
+     ([0.6, 1.0, 1.4], 0.1, "inconclusive"), ([], 0.1, "inconclusive")],
+)  # fmt: skip
+def test_filtering_needs_pure_selection_and_a_better_score(shares: list[float], gain: float, verdict: str) -> None:
+    rows = [*OWN, *(f"{row}#msp" for row in OWN)]
+    study = planted_study(np.random.default_rng(3), own(auroc=gain), rows, purity=pure(shares))
+    assert judged(study, "C4")["C4"].verdict == verdict
+
+
+def test_a_claim_that_holds_under_one_reading_says_which_and_is_not_refuted() -> None:
+    rows = [*OWN, "calimatch", "scomatch"]
+    gains = {**own(acc=-0.06, ece=-0.06), "safeecgmatch@time": {"acc": 0.1, "ece": 0.1}}
+    found = judged(planted_study(np.random.default_rng(1), gains, rows), "C2")["C2"]
+    assert found.verdict == "supported" and found.reading == "temperatures via V, time branch"
+    assert "refuted under temperatures via V, fused prediction" in found.evidence
+    everywhere = judged(planted_study(np.random.default_rng(1), own(acc=-0.1, ece=-0.1), rows), "C2")["C2"]
+    assert everywhere.verdict == "refuted" and everywhere.reading == "all readings"
+    without = [row for row in rows if "learned_t" not in row]
+    partly = judged(planted_study(np.random.default_rng(1), own(acc=-0.1, ece=-0.1), without), "C2")["C2"]
+    assert partly.verdict == "inconclusive" and "not run under learned temperatures" in partly.evidence
+
+
+def test_one_seed_no_rival_or_no_run_is_no_verdict() -> None:
+    rng = np.random.default_rng(2)
+    one = judged(planted_study(rng, own(acc=0.3, ece=0.3), seeds=1))
+    assert {one[name].verdict for name in ("C1", "C2", "C5", "C8", "C11", "C12")} == {"not tested"}
+    assert "fewer than 2 common seeds" in one["C2"].evidence
+    alone = judged(planted_study(rng, own(acc=0.3, ece=0.3), OWN))
+    assert {alone[name].verdict for name in ("C1", "C2", "C5", "C6", "C7", "C11")} == {"not tested"}
+    fewer = judged(planted_study(rng, own(acc=0.3, ece=0.3), [row for row in ROWS if row != "adello"]), "C1")["C1"]
+    assert fewer.verdict == "not tested" and "only 11 of 12 methods" in fewer.evidence
+
+
+def test_generated_data_get_audits_and_no_verdict() -> None:
+    generated = judged(planted_study(np.random.default_rng(4), own(acc=0.3, ece=0.3), params=make_params()))
+    assert {name for name, found in generated.items() if found.verdict != "not tested"} == {"C3"}
+    assert generated["C3"].verdict == "refuted" and "CompleMatch has 0.786" in generated["C3"].evidence
+    assert "generated data, no verdict" in generated["C5"].evidence and "0 of 16 columns" in generated["C5"].evidence
+    assert all(not found.size for found in generated.values())
+    assert forest_frame(planted_study(np.random.default_rng(4), {}, params=make_params()))["generated"].all()
+
+
+def test_a_smaller_study_on_real_data_is_marked_with_its_size_and_power() -> None:
+    shorter = {**paper_params().train.model_dump(), "iterations": 2000, "evaluate_every": 40}
+    small = paper_params(grid={"datasets": ["ptbxl"], "seeds": [1, 2, 3]}, model={"width": 16}, train=shorter)
+    settings = [("ptbxl", 30), ("ptbxl", 60)]
+    study = planted_study(np.random.default_rng(6), own(acc=0.01), settings=settings, params=small, of_seeds=0.02)
+    found = judged(study)
+    assert found["C2"].verdict == "inconclusive" and "power 0." in found["C2"].evidence
+    assert found["C2"].size == "PTB-XL: width 16, 2,000 iterations" and found["C3"].size == ""
+    assert found["C5"].size == "PTB-XL alone: width 16, 2,000 iterations"
+    better = judged(planted_study(np.random.default_rng(6), own(acc=0.2, ece=0.2), settings=settings, params=small))
+    assert better["C8"].verdict == "supported"
+    assert better["C1"].verdict == "inconclusive"  # two of four settings cannot support a claim about four
+    full = judged(planted_study(np.random.default_rng(6), own(acc=0.2, ece=0.2)))
+    assert full["C1"].verdict == "supported" and full["C1"].size == ""
+
+
+def test_primary_claims_are_corrected_for_each_other() -> None:
+    rng = np.random.default_rng(8)
+    study = planted_study(rng, own(acc=0.03, ece=0.03), [*OWN, *VARIANTS, "calimatch", "scomatch"])
+    alone, together = judged(study, "C2")["C2"], judged(study)["C2"]
+    for single, family in zip(alone.readings, together.readings, strict=True):
+        assert family.p_support >= single.p_support
+    assert any(f.p_support > s.p_support for s, f in zip(alone.readings, together.readings, strict=True))
+
+
+def test_frames_hold_every_claim_and_comparison() -> None:
+    study = planted_study(np.random.default_rng(9), {})
+    found = judge(study)
+    frame = claims_frame(found)
+    assert frame["id"].tolist() == [f"C{number}" for number in range(1, 14)]
+    assert frame["evidence"].str.len().min() > 20 and not frame["claim"].str.contains(r"[\\$]").any()
+    evidence = evidence_frame(found)
+    assert set(evidence["outcome"]) <= {"holds", "fails", "open", "absent"}
+    assert evidence.loc[evidence["outcome"] == "absent", "absent"].str.len().min() > 0
+    forest = forest_frame(study)
+    assert len(forest) == 4 * 4 * 11 * 3 and (forest["low"] <= forest["estimate"]).all()
+    assert set(forest["relation"]) <= {"better", "worse", "equivalent", "inconclusive"}
