@@ -37,7 +37,7 @@ def test_prediction_is_the_mean_of_the_logits() -> None:
 def test_bank_reproduces_the_release() -> None:
     vector = load_vector("tstfc_release_pseudo_bank")
     labelled, pool = torch.tensor(vector["labelled_x"]), torch.tensor(vector["unlabelled_x"])
-    labels = torch.cat([torch.tensor(vector["labelled_y"]), torch.full((len(pool),), -1)])
+    labels = torch.tensor(vector["labelled_y"])
     for name in BRANCHES:
         network = ToyNetwork(vector["state"][f"backbone_{name}"])
         x = torch.cat([labelled, pool])

@@ -121,7 +121,7 @@ def test_queue_keeps_the_newest_batches_and_waits_until_it_is_full() -> None:
     queue = Queue(3)
     for turn in range(5):
         queue = queue.push(nodes + 0.001 * turn, labels)
-        pseudo = propagation.pseudo_labels(queue)
+        pseudo = propagation.pseudo_labels(queue, unlabelled=2)
         if turn < 2:
             assert not pseudo.accepted.any()
         else:

@@ -59,7 +59,7 @@ def curriculum(scores: Tensor, unlabelled: Tensor, cutoff: float) -> PseudoLabel
     b_c = n_c / max(1, max n), n_c = unlabelled nodes whose arg max is c: classes seen rarely get a lower bar.
     """
     labels = scores.argmax(dim=1)
-    counts = _one_hot(labels[unlabelled], scores.shape[1], scores.dtype).sum(dim=0)
+    counts = (_one_hot(labels, scores.shape[1], scores.dtype) * unlabelled[:, None]).sum(dim=0)
     share = counts / counts.max().clamp(min=1)
     bar = cutoff * share / (2 - share)
     return PseudoLabels(labels, scores.softmax(dim=1).amax(dim=1) >= bar[labels])
@@ -98,17 +98,18 @@ class Propagation:
     alpha: float
     cutoff: float
 
-    def pseudo_labels(self, queue: Queue) -> PseudoLabels:
-        """For the unlabelled rows of the newest batch; none is accepted while the queue is not full."""
-        current = queue.labels[-1] < 0
+    def pseudo_labels(self, queue: Queue, unlabelled: int) -> PseudoLabels:
+        """For the newest batch's last rows, its `unlabelled` ones; none is accepted while the queue is not full.
+
+        Their number is known without asking the device which rows have a label.
+        """
         if len(queue.labels) < queue.length:
-            return PseudoLabels.none_of(queue.labels[-1][current])
+            return PseudoLabels.none_of(queue.labels[-1][-unlabelled:])
         labels = torch.cat(queue.labels)
         nodes = torch.cat(queue.projections)
         scores = propagate_closed_form(nodes, labels, self.num_classes, self.k, self.sigma, self.alpha)
         selected = curriculum(scores, labels < 0, self.cutoff)
-        newest = len(current)
-        return PseudoLabels(selected.labels[-newest:][current], selected.accepted[-newest:][current])
+        return PseudoLabels(selected.labels[-unlabelled:], selected.accepted[-unlabelled:])
 
 
 class CoTraining:
@@ -125,7 +126,7 @@ class CoTraining:
         missing = labels.new_full((len(projections["time"]) - len(labels),), -1)
         labels = torch.cat([labels, missing])
         self.queues = {name: queue.push(projections[name], labels) for name, queue in self.queues.items()}
-        return {name: self.propagation[name].pseudo_labels(queue) for name, queue in self.queues.items()}
+        return {name: self.propagation[name].pseudo_labels(queue, len(missing)) for name, queue in self.queues.items()}
 
     def state(self) -> dict[str, Any]:
         return {name: queue.state() for name, queue in self.queues.items()}

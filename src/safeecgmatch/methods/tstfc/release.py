@@ -43,8 +43,9 @@ def step(z: Tensor, v: Tensor, y: Tensor, temperature: float) -> dict[str, Tenso
 def make_bank(
     features: Tensor, labels: Tensor, num_classes: int, k: int, alpha: float, rounds: int, cutoff: float
 ) -> tuple[Tensor, Tensor]:
-    """(soft pseudo-labels, mask) of the nodes without a label (-1), which come after the labelled ones."""
-    scores = propagate_rounds(nearest_neighbours(features, k), labels, num_classes, alpha, rounds)[labels < 0]
+    """(soft pseudo-labels, mask) of the nodes without a label, which come after those that `labels` are for."""
+    known = torch.cat([labels, labels.new_full((len(features) - len(labels),), -1)])
+    scores = propagate_rounds(nearest_neighbours(features, k), known, num_classes, alpha, rounds)[len(labels) :]
     return scores, scores.amax(dim=1) >= cutoff
 
 
@@ -100,11 +101,10 @@ class TSTFCRelease(TwoBranch[TSTFCSwitches]):
             for name in BRANCHES:
                 rows[name].append(self.backbone(name).features(self.branch_input(name, x)))
         self.train()
-        labels = torch.cat([labelled.labels, labelled.labels.new_full((len(pool),), -1)])
         return {
             name: make_bank(
                 torch.cat(rows[name]),
-                labels,
+                labelled.labels,
                 self.setting.num_classes,
                 k,
                 switches.alpha,
