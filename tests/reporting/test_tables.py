@@ -349,6 +349,6 @@ def test_comparing_with_the_paper_names_the_rows_that_run_another_variant() -> N
 
 def test_ece_is_printed_with_its_floor(tables: dict[str, Table], study: Study) -> None:
     metrics = study.evaluation.metrics
-    floors = metrics[metrics["reported"] & (metrics["metric"] == "ece_floor") & (metrics["scaling"] == "none")]
-    lowest = floors.loc[floors["dataset"] == "ptbxl", "value"].min()
-    assert f"Generated (PTB-XL) {lowest:.3f} to " in " ".join(tables["table3_benchmark"].notes)
+    floors = metrics.loc[(metrics["metric"] == "ece_floor") & (metrics["dataset"] == "ptbxl"), "value"]
+    assert f"about {floors.median():.3f} on Generated (PTB-XL)" in " ".join(tables["table3_benchmark"].notes)
+    assert "perfectly calibrated" not in " ".join(tables["table6_open_set"].notes)

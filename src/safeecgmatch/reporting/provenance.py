@@ -170,17 +170,3 @@ def variant_note(params: Params, methods: list[str]) -> str:
         f"{len(another)} of {len(methods)} rows run another variant than the published code behind the paper's "
         f"numbers: {', '.join(another)}.{rest} `safeecgmatch protocol` lists the switches."
     )
-
-
-def floor_notes(params: Params, metrics: pd.DataFrame) -> list[str]:
-    """What a perfectly calibrated model shows: an ECE below it is luck, one near it is as good as can be."""
-    reported = metrics[metrics["reported"] & (metrics["scaling"] == "none") & (metrics["metric"] == "ece_floor")]
-    parts = []
-    for dataset in params.grid.datasets:
-        floors = reported.loc[reported["dataset"] == dataset, "value"]
-        if len(floors):
-            parts.append(f"{data_name(params, dataset).name} {floors.min():.3f} to {floors.max():.3f}")
-    if not parts:
-        return []
-    text = "Floor of the ECE, what a perfectly calibrated model with the same confidences would show on so few records"
-    return [f"{text}: {', '.join(parts)}. metrics.csv has it for every cell, and the ECE without it."]

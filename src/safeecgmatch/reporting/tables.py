@@ -154,7 +154,6 @@ def build_tables(params: Params, metrics: pd.DataFrame, runs: pd.DataFrame) -> l
     results = Results(metrics, runs)
     source = provenance(params, runs)
     notes = [*release_notes(params, runs), *branch_notes(params, runs, results), *diverged_notes(runs)]
-    calibration = [*floor_notes(params, metrics), *notes]
     datasets = params.grid.datasets
     used: set[str] = {*datasets, *params.ablation.datasets, *params.sensitivity.datasets}
     names = {dataset: data_name(params, dataset) for dataset in used}
@@ -198,7 +197,7 @@ def build_tables(params: Params, metrics: pd.DataFrame, runs: pd.DataFrame) -> l
             f"Summary of benchmark results on {shown}.",
             rows_of.method_rows(params, summary_methods(methods), results),
             columns_for(datasets, "acc", "ece"),
-            calibration,
+            notes,
         ),
         table(
             "table2_ablation",
@@ -216,7 +215,7 @@ def build_tables(params: Params, metrics: pd.DataFrame, runs: pd.DataFrame) -> l
             f"Main benchmark results on {shown}. Lower ECE, ACE and SCE represent better calibration.",
             all_rows,
             columns_for(datasets, *PAPER_METRICS),
-            calibration,
+            notes,
         ),
         table(
             "table4_sensitivity",
