@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import pandas as pd
 
 from safeecgmatch.config import PROPOSED, Params
+from safeecgmatch.metrics import BINS
 from safeecgmatch.predictions import CONFIDENCE_SCORE, OWN_SCORE
 from safeecgmatch.protocols import read_protocol
 from safeecgmatch.reporting.names import branch_name, data_name, dataset_name, method_name
@@ -96,6 +97,18 @@ def release_notes(params: Params, runs: pd.DataFrame) -> list[str]:
             "it is another task than at 30 %."
         )
     return notes
+
+
+def floor_notes(params: Params, metrics: pd.DataFrame, runs: pd.DataFrame) -> list[str]:
+    """What an ECE of zero would look like: the noise of so many test records in so many bins."""
+    parts = []
+    for dataset in params.grid.datasets:
+        floors = metrics.loc[(metrics["metric"] == "ece_floor") & (metrics["dataset"] == dataset), "value"]
+        records = runs.loc[runs["dataset"] == dataset, "test"].dropna() if "test" in runs else pd.Series(dtype=float)
+        if len(floors):
+            size = f" ({int(max(records)):,} records in {BINS} bins)" if len(records) else f" ({BINS} bins)"
+            parts.append(f"{floors.median():.3f} on {data_name(params, dataset).name}{size}")
+    return [f"A perfectly calibrated model would show an ECE of about {', '.join(parts)}."] if parts else []
 
 
 def diverged_notes(runs: pd.DataFrame) -> list[str]:

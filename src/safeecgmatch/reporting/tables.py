@@ -152,7 +152,7 @@ def columns_for(datasets: Sequence[str], *metrics: str, scaling: str = "none") -
 def build_tables(params: Params, metrics: pd.DataFrame, runs: pd.DataFrame) -> list[Table]:
     """Tables 1 to 4 in the paper's order, then further metrics, open set, post-hoc scaling, branches, training."""
     results = Results(metrics, runs)
-    source = provenance(params, runs)
+    source, floor = provenance(params, runs), floor_notes(params, metrics, runs)
     notes = [*release_notes(params, runs), *branch_notes(params, runs, results), *diverged_notes(runs)]
     datasets = params.grid.datasets
     used: set[str] = {*datasets, *params.ablation.datasets, *params.sensitivity.datasets}
@@ -183,6 +183,7 @@ def build_tables(params: Params, metrics: pd.DataFrame, runs: pd.DataFrame) -> l
             STD_NOTE: True,
             MERGED_NOTE: any(value.merged for value in flat),
             INCOMPLETE_NOTE: any(value.incomplete for value in flat),
+            **{note: any(column.metric == "ece" for column in columns) for note in floor},
         }
         found = [note for note, holds in conditional.items() if holds] + extra
         return Table(name, title, caption, source, rows, columns, values, names, found, first_head)
