@@ -20,6 +20,10 @@ def test_cpu_says_what_its_size_means() -> None:
     cpu, paper = compose_params("cpu", PROFILES), compose_params("paper", PROFILES)
     rows = {row.setting: row for row in deviations(cpu, paper)}
     assert (rows["sampling rate"].ours, rows["sampling rate"].paper) == ("100 Hz", "500 Hz")
+    warm_up = rows["warm-up before calibration and pseudo-labels"]
+    assert (warm_up.ours, warm_up.paper) == (
+        "500 iterations, 25 % of the budget", "500 iterations, 1 % of the budget"
+    )  # fmt: skip
     meanings = " ".join(row.meaning for row in rows.values())
     for part in (
         "4.35 s instead of 0.87 s", "7.5 of 50 Hz instead of 37.5 of 250 Hz", "427 times instead of 10,667",

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from safeecgmatch.config import PROPOSED, Params
+from safeecgmatch.engine.contract import share_of
 from safeecgmatch.engine.models import ResNet1D, parameter_count
 from safeecgmatch.engine.views import BAND_SHARE
 from safeecgmatch.files import read_yaml
@@ -98,6 +99,13 @@ def meaning(key: str, ours: Params, paper: Params) -> str:
     return ""
 
 
+def warm_up_of(params: Params) -> str:
+    """Its length as iterations and as a share, since equal iterations are another share of another budget."""
+    train = params.train
+    iterations = share_of(train.warm_up, train.iterations) if isinstance(train.warm_up, str) else train.warm_up
+    return f"{iterations:,} iterations, {100 * iterations / train.iterations:g} % of the budget"
+
+
 def leaves(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in content.items():
@@ -131,7 +139,7 @@ def deviations(params: Params, paper: Params) -> list[Deviation]:
         for key in ("labels_per_class", "pool_size"):
             if getattr(here, key) != getattr(there, key):
                 rows.append(_row(key, getattr(here, key), getattr(there, key), params, paper, suffix))
-    ours, theirs = leaves(params.model_dump()), leaves(paper.model_dump())
+    ours, theirs = (leaves(one.model_dump()) | {"train.warm_up": warm_up_of(one)} for one in (params, paper))
     for key, value in ours.items():
         if key.startswith(COMPARED) and key not in NO_MEANING and value != theirs.get(key):
             rows.append(_row(key, value, theirs.get(key), params, paper))
