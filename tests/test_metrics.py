@@ -200,6 +200,7 @@ def test_importing_the_metrics_stays_cheap() -> None:
     assert heavy.isdisjoint(loaded)
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 8), min_size=1, max_size=60), st.sampled_from([0.01, 0.5, 0.9, 0.95, 1.0]))
 def test_acceptance_threshold_is_the_lowest_that_accepts_enough(values: list[int], share: float) -> None:
     scores = np.array(values) / 8
@@ -231,6 +232,7 @@ def test_risk_coverage_by_hand() -> None:
     assert metrics.risk_coverage([True, False], [0.5, 0.5])[1].tolist() == [0.5, 0.5]  # a tie: neither comes first
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 4)), min_size=1, max_size=40), st.randoms())
 def test_risk_coverage_knows_no_order_and_ends_at_the_error_rate(records: list[tuple[bool, int]], random) -> None:
     correct, confidence = map(np.array, zip(*records, strict=True))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -57,6 +57,7 @@ def test_spellings(spelled: str, lead: str | None) -> None:
     assert standard_name(spelled) == lead
 
 
+@settings(max_examples=30, deadline=None)
 @given(st.permutations(range(14)), st.sampled_from([str.upper, str.lower, "Lead {}".format]))
 def test_leads_are_found_by_name_in_any_order_among_other_signals(
     order: list[int], spell: Callable[[str], str]

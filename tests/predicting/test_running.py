@@ -55,6 +55,12 @@ def test_one_line_per_record_and_the_notice(made: Made, records: Path) -> None:
     assert "95 % of the validation records" in result.stdout and "# unseen score: the method's own" in result.stdout
 
 
+def test_a_cell_of_other_code_is_told(made: Made, records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "code that decides" not in predict(made, records).stdout
+    monkeypatch.setattr("safeecgmatch.predicting.trained.code_of", lambda module: {"changed": module})
+    assert "# The code that decides predictions has changed" in predict(made, records).stdout
+
+
 def test_the_files_hold_the_exact_probabilities_of_the_training(made: Made, tmp_path: Path) -> None:
     stored = read_predictions(made.folder / "predictions.npz")
     expected = probabilities_of(stored[f"test.log_probs.{stored['branch']}"]).tolist()

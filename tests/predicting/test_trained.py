@@ -91,6 +91,9 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     r"summary\.json does not state accept_threshold, which older versions": lambda cell: damage(
         cell, "summary.json", lambda summary: summary.pop("accept_threshold")
     ),
+    r"its training diverged \(The loss": lambda cell: damage(
+        cell, "summary.json", lambda summary: summary.update(diverged="The loss stopped being finite.")
+    ),
     r"summary\.json is damaged": lambda cell: (cell / "summary.json").write_text("{"),
     "no cell that this version can load": lambda cell: (cell / "model.safetensors").write_bytes(b"not weights"),
     "this version can load.*KeyError: 'train'": lambda cell: damage(

@@ -18,7 +18,7 @@ from safeecgmatch.predicting.answers import Answer, answers_of, check_output, dr
 from safeecgmatch.predicting.conforming import Refused, conform
 from safeecgmatch.predicting.labelled import as_text, judge, labels_in
 from safeecgmatch.predicting.recordings import Place, opened
-from safeecgmatch.predicting.trained import Trained
+from safeecgmatch.predicting.trained import CHANGED, Trained
 from safeecgmatch.progress import Progress
 
 BATCH = 128  # as in training, so that the same records in the same order give the same bytes
@@ -138,8 +138,9 @@ def predict(
 
 def heading(trained: Trained) -> str:
     """What the columns of the lines mean, and what they must not be used for."""
+    changed = f"# {CHANGED}\n" if trained.code_changed else ""
     return (
-        f"# {trained.notice}\n"
+        f"# {trained.notice}\n{changed}"
         f"# record, class ({', '.join(trained.classes)}), calibrated confidence, unseen score, seen or unseen\n"
         f"# unseen score: {trained.summary['unseen_score']}; up to {trained.threshold:.4f} a record is seen, as are "
         f"{100 * trained.share:g} % of the validation records of these classes"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,12 @@ from safetensors.torch import load_file
 
 from safeecgmatch.data.preparation import STANDARDISED
 from safeecgmatch.engine.cell import Inputs, build
+from safeecgmatch.engine.fingerprint import code_of
 from safeecgmatch.engine.signals import SignalSet, SignalSource
 from safeecgmatch.engine.splits import PARTS, Split
 from safeecgmatch.engine.store import Entry, SignalStore
 from safeecgmatch.errors import UserError
-from safeecgmatch.files import read_json, read_yaml
+from safeecgmatch.files import hash_of, read_json, read_yaml
 from safeecgmatch.leads import LEADS, SECONDS
 from safeecgmatch.methods.base import Method
 from safeecgmatch.predictions import acceptance, ood_score, read_predictions, reported_branch
@@ -29,7 +31,12 @@ FILES = (CONFIG, WEIGHTS, SUMMARY, PREDICTIONS, "history.csv")
 NEEDED = ("accept_threshold", "accept_share", "unseen_score", "generated_ecgs", "classes")
 NO_DEVICE = "This is research software and no medical device: do not base a diagnosis on it."
 GENERATED = "Trained on generated ECGs, not for use on people."
+CHANGED = "The code that decides predictions has changed since this cell was trained: its calibration may not hold."
 AGAIN = "train the cell again with this version"
+# What a config, weights or predictions of another version, or damaged ones, can lead to.
+LOADING_FAULTS = (
+    AttributeError, KeyError, OSError, RuntimeError, SafetensorError, TypeError, UserError, ValueError
+)  # fmt: skip
 
 
 def find_cell(name: str) -> Path:
@@ -66,8 +73,9 @@ class Trained:
     @classmethod
     def open(cls, folder: Path, accept: float | None = None) -> Trained:
         """`accept`: another share of seen validation records to accept than the one in summary.json."""
+        summary = read_summary(folder / SUMMARY)
         check_files(folder)
-        config, summary = read_yaml(folder / CONFIG), read_summary(folder / SUMMARY)
+        config = read_yaml(folder / CONFIG)
         try:
             predictions = read_predictions(folder / PREDICTIONS)
             branch = reported_branch(predictions)
@@ -75,16 +83,7 @@ class Trained:
             config = {**config, "train": {**config["train"], "device": usable_device(config["train"]["device"])}}
             training, _ = build(config, blank_inputs(config))
             training.method.load_state_dict(load_file(folder / WEIGHTS))
-        except (
-            AttributeError,
-            KeyError,
-            OSError,
-            RuntimeError,
-            SafetensorError,
-            TypeError,
-            UserError,
-            ValueError,
-        ) as error:
+        except LOADING_FAULTS as error:
             reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
             raise UserError(f"{folder} is no cell that this version can load ({reason}): {AGAIN}.") from error
         method = training.method.eval()
@@ -107,6 +106,12 @@ class Trained:
     def notice(self) -> str:
         """Belongs in every output."""
         return f"{GENERATED} {NO_DEVICE}" if self.summary["generated_ecgs"] else NO_DEVICE
+
+    @cached_property
+    def code_changed(self) -> bool:
+        """Whether the cell was trained by other code than that which answers now."""
+        now = hash_of([self.config["config_hash"], code_of(self.config["module"])])
+        return bool(self.config["fingerprint"] != now)
 
     def blank_rows(self, records: int) -> NDArray[np.int16]:
         return np.zeros((records, len(LEADS), SECONDS * self.sampling_rate), dtype=np.int16)
@@ -135,8 +140,12 @@ def check_files(folder: Path) -> None:
 def read_summary(file: Path) -> dict[str, Any]:
     try:
         summary = read_json(file)
+    except FileNotFoundError:
+        raise UserError(f"{file.parent} has no {file.name}, so it is no finished cell: name one.") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{file} is damaged ({error}): {AGAIN}.") from error
+    if reason := summary.get("diverged"):
+        raise UserError(f"{file.parent} holds no network, because its training diverged ({reason}): take another cell.")
     if missing := [name for name in NEEDED if name not in summary]:
         raise UserError(f"{file} does not state {missing[0]}, which older versions did not store: {AGAIN}.")
     return dict(summary)
