@@ -82,7 +82,9 @@ def run(*command: str) -> tuple[float, float]:
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        sys.exit(f"{' '.join(command[:6])} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+        sys.exit(
+            f"{' '.join(command[:6])} failed with status {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
+        )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return used, time.perf_counter() - began
