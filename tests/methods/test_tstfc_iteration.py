@@ -54,7 +54,9 @@ def propagated(v: Tensor, labels: Tensor, k: int) -> Tensor:
     size = len(v)
     w = torch.tensor([[float((-0.5 * ((a - b) / SIGMA).square().mean()).exp()) for b in v] for a in v])
     near = [set(row.argsort(descending=True)[:k].tolist()) for row in w]
-    w = torch.tensor([[float(w[i, j]) if j in near[i] or i in near[j] else 0.0 for j in range(size)] for i in range(size)])
+    w = torch.tensor(
+        [[float(w[i, j]) if j in near[i] or i in near[j] else 0.0 for j in range(size)] for i in range(size)]
+    )
     d = w.sum(dim=0)
     y = torch.zeros(size, CLASSES)
     for i in range(size):
@@ -193,7 +195,9 @@ class PaperOracle(CoTrainedOracle):
         return Expected(total, terms, by["freq"][1], by["freq"][0])
 
 
-@pytest.mark.parametrize(("frequency_input", "seed"), [("amplitude_phase", 1), ("amplitude_phase", 2), ("amplitude", 3)])
+@pytest.mark.parametrize(
+    ("frequency_input", "seed"), [("amplitude_phase", 1), ("amplitude_phase", 2), ("amplitude", 3)]
+)
 def test_paper(tagged: Any, frequency_input: str, seed: int) -> None:
     switches = {"warm_up": "30%", "frequency_input": frequency_input}
     cutoff = 0.95
