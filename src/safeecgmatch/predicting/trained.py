@@ -111,7 +111,7 @@ class Trained:
     def code_changed(self) -> bool:
         """Whether the cell was trained by other code than that which answers now."""
         now = hash_of([self.config["config_hash"], code_of(self.config["module"])])
-        return bool(self.config["fingerprint"] != now)
+        return bool(self.config.get("fingerprint") != now)  # older versions stored none
 
     def blank_rows(self, records: int) -> NDArray[np.int16]:
         return np.zeros((records, len(LEADS), SECONDS * self.sampling_rate), dtype=np.int16)
