@@ -190,21 +190,22 @@ def test_undefined_metrics_are_left_out() -> None:
     }
 
 
-def test_dirty_means_edited_by_a_person(tmp_path: Path) -> None:
+def test_dirty_means_edited_code(tmp_path: Path) -> None:
     def git(*arguments: str) -> None:
         identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
         subprocess.run(["git", *identity, *arguments], cwd=tmp_path, check=True, capture_output=True)
 
     assert git_state(tmp_path) == ("", False)
     git("init")
-    for name in ("code.py", "dvc.lock"):
+    for name in ("code.py", "dvc.lock", "params.yaml"):
         (tmp_path / name).write_text("1")
     git("add", ".")
     git("commit", "-m", "first")
     commit, dirty = git_state(tmp_path)
     assert len(commit) == 40 and not dirty
-    (tmp_path / "dvc.lock").write_text("2")
-    assert git_state(tmp_path) == (commit, False)
+    for name in ("dvc.lock", "params.yaml"):
+        (tmp_path / name).write_text("2")
+        assert git_state(tmp_path) == (commit, False)
     (tmp_path / "code.py").write_text("2")
     assert git_state(tmp_path) == (commit, True)
 

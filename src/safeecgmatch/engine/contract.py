@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from safeecgmatch.config import WARM_UP
+
+if TYPE_CHECKING:  # its constants are read where torch is not needed
+    from torch import Tensor
 
 FULL_BUDGET = 50_000  # the budget for which all schedule numbers are stated
 TEMPERATURE_BOUNDS = (0.2, 5.0)
@@ -94,7 +96,7 @@ class Prediction:
     ood_score: Tensor | None = None  # (N,), higher means more likely unseen; None: the method has no score of its own
 
 
-Outputs = dict[str, Tensor]  # raw head outputs by "<head>.<branch>", such as "class_logits.time"
+Outputs = dict[str, "Tensor"]  # raw head outputs by "<head>.<branch>", such as "class_logits.time"
 
 
 @dataclass(frozen=True)

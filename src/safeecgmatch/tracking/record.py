@@ -16,8 +16,9 @@ from typing import Any
 
 RECORD_FILE = "run.json"
 PACKAGES = ("dvc", "mlflow", "numpy", "safeecgmatch", "torch")
-# DVC itself rewrites these while it runs, which says nothing about the code and params of a run.
-WRITTEN_BY_THE_PIPELINE = (":(exclude)dvc.lock", ":(exclude)reports")
+# What says nothing about a run's code: DVC rewrites the first two; params.yaml is a profile's, and each cell's share of
+# it is in its config.yaml.
+NOT_CODE = (":(exclude)dvc.lock", ":(exclude)reports", ":(exclude)params.yaml")
 LONGEST_KEY = 250
 LONGEST_VALUE = 6000  # of a param; MLflow refuses longer ones
 CUT_MARK = " ... (cut)"
@@ -106,7 +107,7 @@ def processor() -> str:
 
 
 def git_state(folder: Path) -> tuple[str, bool]:
-    """The commit ('' outside a repository) and whether tracked files differ from it."""
+    """The commit ('' outside a repository) and whether tracked code differs from it."""
 
     def git(*arguments: str) -> str:
         try:
@@ -116,7 +117,7 @@ def git_state(folder: Path) -> tuple[str, bool]:
         return done.stdout.strip() if done.returncode == 0 else ""
 
     commit = git("rev-parse", "HEAD")
-    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", *WRITTEN_BY_THE_PIPELINE)
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", *NOT_CODE)
     return commit, bool(commit and changed)
 
 
