@@ -192,9 +192,14 @@ def test_underflowed_probability_has_a_finite_likelihood() -> None:
     assert result["ece"] == 0.5
 
 
-def test_importing_the_metrics_stays_cheap() -> None:
-    heavy = {"pandas", "scipy", "sklearn", "matplotlib", "torch"}
-    ours = "safeecgmatch.metrics, safeecgmatch.predictions"
+@pytest.mark.parametrize(
+    ("ours", "heavy"),
+    [
+        ("safeecgmatch.metrics, safeecgmatch.predictions", {"pandas", "scipy", "sklearn", "matplotlib", "torch"}),
+        ("safeecgmatch.reporting.evaluate", {"matplotlib", "torch", "mlflow"}),
+    ],
+)
+def test_what_needs_no_network_imports_none(ours: str, heavy: set[str]) -> None:
     code = f"import sys, {ours}; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert heavy.isdisjoint(loaded)
