@@ -28,6 +28,7 @@ from safeecgmatch.tracking.address import child_environment, ensure_store, track
 from safeecgmatch.tracking.record import (
     CUT_MARK,
     LONGEST_VALUE,
+    Cost,
     finished_record,
     flat,
     git_state,
@@ -94,7 +95,7 @@ class Training:
             outputs.mkdir()
             shutil.copy(self.scratch.config, outputs / "config.yaml")
             self.evaluate(*STEPS, file=outputs / "history.csv")
-            record = finished_record(self.record, {} if diverged else METRICS, 3.0, 150, None)
+            record = finished_record(self.record, {} if diverged else METRICS, Cost(3.0, 2.5), 150, None)
             if not diverged:
                 generator = np.random.default_rng(1)
                 log_probs = np.log(generator.dirichlet([1, 1, 1], 100)).astype(np.float32)
@@ -145,7 +146,8 @@ def assert_complete(run: Any) -> None:
     assert run.info.status == "FINISHED"
     assert run.data.metrics["test.acc"] == 0.5 and run.data.metrics["test.ece"] == 0.125
     assert "test.auroc" not in run.data.metrics and "iteration" not in run.data.metrics
-    assert run.data.metrics["wall_seconds"] == 3.0 and run.data.metrics["iterations_per_second"] == 50.0
+    cost = {"wall_seconds": 3.0, "cpu_seconds": 2.5, "iterations_per_second": 50.0}
+    assert cost.items() <= run.data.metrics.items()
     assert history(run.info.run_id, "val_accuracy") == {50: 0.05, 100: 0.1, 150: 0.15}
     assert history(run.info.run_id, "mask_rate") == {100: 0.25, 150: 0.25}
     params = run.data.params

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -32,7 +33,7 @@ from safeecgmatch.launching.scratch import Scratch
 from safeecgmatch.launching.snapshot import origin
 from safeecgmatch.predictions import final_metrics
 from safeecgmatch.progress import Progress
-from safeecgmatch.tracking.record import RECORD_FILE, finished_record, run_record
+from safeecgmatch.tracking.record import RECORD_FILE, Cost, finished_record, run_record
 from safeecgmatch.tracking.uploader import Following
 
 STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)
@@ -50,11 +51,11 @@ class Stopped(Exception):
 
 
 class Session:
-    """Runs a training with checkpoints, in which the seconds spent so far travel along."""
+    """Runs a training with checkpoints, in which the cost so far travels along."""
 
     def __init__(self, training: Training, checkpoint: Checkpoint, every: int) -> None:
         self.training, self.checkpoint, self.every = training, checkpoint, every
-        self.seconds_before = 0.0
+        self.before = Cost()
         self.started = time.monotonic()
         self.signals: list[int] = []
 
@@ -63,7 +64,7 @@ class Session:
         state, warning = self.checkpoint.load()
         if state is not None:
             self.training.load(state["training"])
-            self.seconds_before = state["seconds"]
+            self.before = Cost(**state["cost"])
         return warning
 
     def listen(self) -> None:
@@ -85,11 +86,10 @@ class Session:
         """Never over a good checkpoint with one whose losses are no longer finite; the next evaluation says so."""
         if self.training.monitor.diverged():
             return
-        self.checkpoint.save({"training": self.training.state(), "seconds": self.seconds()})
+        self.checkpoint.save({"training": self.training.state(), "cost": asdict(self.cost())})
 
-    def seconds(self) -> float:
-        """Wall time of this cell so far, over all its processes."""
-        return self.seconds_before + time.monotonic() - self.started
+    def cost(self) -> Cost:
+        return Cost(self.before.wall + time.monotonic() - self.started, self.before.cpu + time.process_time())
 
 
 def train_cell(params: Params, cell: Cell, config: dict[str, Any], scratch: Scratch, data: Path, uid: str) -> None:
@@ -128,7 +128,7 @@ def train_cell(params: Params, cell: Cell, config: dict[str, Any], scratch: Scra
             metrics = final_metrics(predictions) if predictions else {}
             weights = outputs / "model.safetensors"
             md5 = digest_of(weights, "md5") if weights.exists() else None
-            write_json(folder / RECORD_FILE, finished_record(record, metrics, session.seconds(), training.n, md5))
+            write_json(folder / RECORD_FILE, finished_record(record, metrics, session.cost(), training.n, md5))
         session.checkpoint.discard()
 
 

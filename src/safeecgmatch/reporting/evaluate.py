@@ -49,6 +49,7 @@ FROM_TRACKING = [
     "dirty",
     "started",
     "wall_seconds",
+    "cpu_seconds",
     "iterations_per_second",
     "device",
     "threads",

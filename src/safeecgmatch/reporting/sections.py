@@ -54,7 +54,7 @@ def what_was_run(params: Params, runs: pd.DataFrame, rows: list[Deviation]) -> l
     """Data, size, seeds, hardware, versions, cost; and what may be compared with the paper."""
     done = runs[runs["state"] == "done"]
     missing = runs.loc[runs["state"] == "missing", "cell"]
-    seconds = float(runs["wall_seconds"].sum()) if "wall_seconds" in runs else 0.0
+    seconds = runs["cpu_seconds"].sum()
     counts = f"{len(done)} of {len(runs)} cells"
     gone = f"; missing: {shown_cells(missing)}" if len(missing) else ""
     size = (
@@ -69,9 +69,7 @@ def what_was_run(params: Params, runs: pd.DataFrame, rows: list[Deviation]) -> l
                 f"Data: {data_sources(params)}.",
                 f"Size: {size}; profile `{params.profile}`, protocol `{params.protocol}`, {seed_list(runs)}.",
                 f"Done: {counts}{gone}.",
-                f"Cost: {duration(seconds)} of training, summed over the cells; by method below."
-                if seconds
-                else "Cost: not recorded.",
+                f"Cost: {duration(seconds)} of CPU time for the trainings; by method below.",
                 f"Hardware: {_distinct(runs, 'processor')}; device {_distinct(runs, 'device')}, {threads} thread(s) a "
                 "cell.",
                 f"Versions: {_distinct(runs, 'versions')}.",
@@ -84,18 +82,16 @@ def what_was_run(params: Params, runs: pd.DataFrame, rows: list[Deviation]) -> l
 
 
 def cost(params: Params, runs: pd.DataFrame) -> Grid:
-    """Wall time and CPU hours by method; a cell's CPU time is its wall time times its threads."""
+    """Wall time and CPU hours by method."""
     lines = []
     for method in methods(params):
         rows = runs[runs["method"] == method]
         done = rows[rows["state"] != "missing"]
-        wall = done["wall_seconds"].fillna(0) if "wall_seconds" in done else pd.Series(0.0, done.index)
-        threads = done["threads"].fillna(1) if "threads" in done else 1
-        mean = f"{wall.mean():,.0f} s" if len(done) and wall.sum() else "–"
+        mean = f"{done['wall_seconds'].mean():,.0f} s" if len(done) else "–"
         cells = f"{len(done)} of {len(rows)}"
-        lines.append([method_name(method).name, cells, mean, f"{float((wall * threads).sum()) / 3600:.2f}"])
-    total = sum(float(line[-1]) for line in lines)
-    lines.append(["All", f"{(runs['state'] != 'missing').sum()} of {len(runs)}", "", f"{total:.2f}"])
+        lines.append([method_name(method).name, cells, mean, f"{done['cpu_seconds'].sum() / 3600:.2f}"])
+    trained = (runs["state"] != "missing").sum()
+    lines.append(["All", f"{trained} of {len(runs)}", "", f"{runs['cpu_seconds'].sum() / 3600:.2f}"])
     heads = ["Method, with its variants", "Cells", "Mean wall time", "CPU hours"]
     return Grid(heads, lines, [0.4, 0.2, 0.2, 0.2])
 

@@ -8,6 +8,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import version
@@ -78,15 +79,24 @@ def run_record(
     }
 
 
+@dataclass(frozen=True)
+class Cost:
+    """Seconds spent on a cell, over all its processes: by the clock, and on the processor."""
+
+    wall: float = 0.0
+    cpu: float = 0.0
+
+
 def finished_record(
-    record: Mapping[str, Any], metrics: Mapping[str, Any], seconds: float, iterations: int, weights_md5: str | None
+    record: Mapping[str, Any], metrics: Mapping[str, Any], cost: Cost, iterations: int, weights_md5: str | None
 ) -> Json:
     """The record of a run that ends now."""
     return {
         **record,
         "finished": now(),
-        "wall_seconds": seconds,
-        "iterations_per_second": iterations / seconds,
+        "wall_seconds": cost.wall,
+        "cpu_seconds": cost.cpu,
+        "iterations_per_second": iterations / cost.wall,
         "metrics": numbers(metrics),
         "weights_md5": weights_md5,
     }

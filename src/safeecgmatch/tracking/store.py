@@ -107,7 +107,7 @@ class Store:
     def finish_run(self, run_id: str, record: Mapping[str, Any], folder: Path) -> None:
         """Final metrics, tags and artifacts; the status comes last, so a finished run is a complete one."""
         finished = milliseconds(record["finished"])
-        costs = {name: record[name] for name in ("wall_seconds", "iterations_per_second")}
+        costs = {name: record[name] for name in ("wall_seconds", "cpu_seconds", "iterations_per_second")}
         test = {f"test.{name}": value for name, value in record["metrics"].items()}
         self.log_metrics(run_id, [{"step": 0, "timestamp": finished, "metrics": test | costs}])
         self.client.log_artifact(run_id, str(folder / "config.yaml"))
