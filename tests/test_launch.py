@@ -21,7 +21,7 @@ from safeecgmatch.engine.fingerprint import code_of, resolve
 from safeecgmatch.errors import UserError
 from safeecgmatch.files import write_json
 from safeecgmatch.launching import graph, local, registry, snapshot
-from safeecgmatch.launching.adoption import adopt
+from safeecgmatch.launching.adoption import adopt, waiting
 from safeecgmatch.launching.board import Board, Lines
 from safeecgmatch.launching.cluster import Cluster, load_cluster
 from safeecgmatch.launching.estimate import Speeds, seconds_of, trained_before
@@ -203,6 +203,10 @@ class Finished:
         params = load_params()
         return resolve(params, find_cell(params, CELL))
 
+    def waiting(self) -> Path | None:
+        params = load_params()
+        return waiting(params, find_cell(params, CELL))
+
 
 @pytest.fixture
 def finished(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Finished:
@@ -211,12 +215,13 @@ def finished(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_what_is_wanted_is_taken_over_with_its_run_id(finished: Finished) -> None:
     write_json(finished.scratch.mlflow, {"run_id": "r", "logged": True})
+    assert finished.waiting() == finished.scratch.finished
     adopted, sentence = adopt(CELL, finished.wanted())
     assert adopted and sentence.startswith(f"{CELL}: trained before with the same params, code and data")
     assert (finished.root / "runs" / CELL / "model.safetensors").read_bytes() == bytes(1000)
     record = (finished.root / "tracking" / CELL / "run.json").read_text()
     assert yaml.safe_load(record) == {"uid": "u", "run_id": "r", "logged": True}
-    assert not (finished.root / "scratch" / "ptbxl").exists()
+    assert not (finished.root / "scratch" / "ptbxl").exists() and finished.waiting() is None
 
 
 def other_params(finished: Finished) -> None:
@@ -274,7 +279,9 @@ def renamed(finished: Finished) -> None:
 )
 def test_anything_else_is_never_taken_over(finished: Finished, change: Callable, reason: str) -> None:
     change(finished)
-    adopted, sentence = adopt(CELL, finished.wanted())
+    config = finished.wanted()
+    assert finished.waiting() is None
+    adopted, sentence = adopt(CELL, config)
     assert not adopted and reason in sentence
     assert not (finished.root / "runs").exists() and not (finished.root / "tracking").exists()
 

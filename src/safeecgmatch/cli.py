@@ -158,18 +158,20 @@ def report() -> None:
     """Write metrics, tables, figures and the page of the study from the cells that are there, without DVC.
 
     `dvc repro` and `safeecgmatch run` train every missing cell first; this trains none. Missing cells print as missing.
+    Cells that `safeecgmatch run` has trained count at once, before DVC has taken them over.
 
     \b
     Examples:
       safeecgmatch report
     """
     from safeecgmatch.config import load_params
+    from safeecgmatch.launching.adoption import waiting
     from safeecgmatch.reporting.evaluate import evaluate, report_folder, write_evaluation
     from safeecgmatch.reporting.report import write_report
 
     params = load_params()
     folder = report_folder(params)
-    evaluation = evaluate(params)
+    evaluation = evaluate(params, waiting=lambda cell: waiting(params, cell))
     write_evaluation(evaluation, folder)
     write_report(params, folder)
     count = evaluation.headline["cells"]

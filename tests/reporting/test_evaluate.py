@@ -117,6 +117,21 @@ def test_missing_cell_is_a_missing_row(tmp_path: Path) -> None:
     assert result.headline["cells"] == {"asked": len(cells(params)), "done": len(cells(params)) - 1}
 
 
+def test_a_trained_cell_counts_before_dvc_has_taken_it_over(tmp_path: Path) -> None:
+    params = make_params(**SMALL)
+    write_study(params, tmp_path, records=30)
+    whole = evaluate(params, tmp_path / "runs", tmp_path / "tracking")
+    path, finished = "ptbxl/supervised/60/2", tmp_path / "finished"
+    finished.mkdir()
+    (tmp_path / "runs" / path).rename(finished / "run")
+    (tmp_path / "tracking" / path / "run.json").rename(finished / "run.json")
+    result = evaluate(
+        params, tmp_path / "runs", tmp_path / "tracking", lambda cell: finished if cell.path == path else None
+    )
+    pd.testing.assert_frame_equal(result.metrics, whole.metrics)
+    pd.testing.assert_frame_equal(result.runs, whole.runs)
+
+
 @pytest.mark.parametrize(("protocol", "counted"), [("release", False), ("paper", True)])
 def test_flagged_seed_counts_as_missing_under_release_only(tmp_path: Path, protocol: str, counted: bool) -> None:
     params = make_params(protocol=protocol, **SMALL)

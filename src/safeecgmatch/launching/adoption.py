@@ -11,9 +11,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from safeecgmatch.engine.fingerprint import code_of
+from safeecgmatch.cells import Cell
+from safeecgmatch.config import Params
+from safeecgmatch.engine.fingerprint import code_of, resolve
 from safeecgmatch.files import atomic_path, read_json, read_yaml, write_json
-from safeecgmatch.launching.scratch import Scratch
+from safeecgmatch.launching.scratch import Scratch, scratch_root
 from safeecgmatch.tracking.record import flat
 
 NO_PARAMS = ("config_hash", "fingerprint", "in_force")  # what follows from the rest
@@ -45,6 +47,14 @@ def adopt(path: str, config: Mapping[str, Any], upload: bool = False) -> tuple[b
             break
         parent.rmdir()
     return True, f"{path}: trained before with the same params, code and data; taken over from scratch."
+
+
+def waiting(params: Params, cell: Cell) -> Path | None:
+    """The finished result of this very cell that DVC has not taken over yet, if there is a good one."""
+    if not (scratch_root() / cell.path).is_dir():
+        return None
+    scratch = Scratch.of(cell.path, resolve(params, cell)["fingerprint"])
+    return scratch.finished if scratch.finished.is_dir() and not scratch.problem() else None
 
 
 def link_or_copy(source: str, target: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -159,13 +159,18 @@ def headline_numbers(metrics: pd.DataFrame, runs: pd.DataFrame, params: Params) 
     return numbers
 
 
-def evaluate(params: Params, runs: Path = Path("runs"), tracking: Path = Path("tracking")) -> Evaluation:
-    """Everything that can be said about the cells of params.yaml, as frames."""
+def evaluate(
+    params: Params,
+    runs: Path = Path("runs"),
+    tracking: Path = Path("tracking"),
+    waiting: Callable[[Cell], Path | None] = lambda cell: None,
+) -> Evaluation:
+    """Everything that can be said about the cells of params.yaml, as frames; `waiting` as in `load_cell`."""
     rows, run_rows, stored = [], [], []
     wanted = cells(params)
     with Progress(len(wanted), "evaluate", "cells") as bar:
         for cell in wanted:
-            found = load_cell(cell, params, runs, tracking)
+            found = load_cell(cell, params, runs, tracking, waiting(cell))
             run_rows.append(run_row(cell, found))
             if found is not None:
                 stored.append(found)

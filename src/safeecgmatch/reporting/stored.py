@@ -47,9 +47,13 @@ class StoredCell:
         return not (tested_only_if_better and self.summary.get("no_competitor", False))
 
 
-def load_cell(cell: Cell, params: Params, runs: Path, tracking: Path) -> StoredCell | None:
-    """The stored cell, or None where its folder does not exist; a half or foreign one is an error."""
-    folder = runs / cell.path
+def load_cell(cell: Cell, params: Params, runs: Path, tracking: Path, waiting: Path | None) -> StoredCell | None:
+    """The stored cell, or None where its folder does not exist; a half or foreign one is an error.
+
+    `waiting` is the result of a cell that is trained and not yet taken over by DVC.
+    """
+    folder = waiting / "run" if waiting else runs / cell.path
+    run_file = (waiting or tracking / cell.path) / "run.json"
     if not folder.is_dir():
         return None
     again = f"run `dvc repro {cell.stage}`"
@@ -70,7 +74,6 @@ def load_cell(cell: Cell, params: Params, runs: Path, tracking: Path) -> StoredC
     broken = [key for key, array in predictions.items() if ".log_probs." in key and np.isnan(array).any()]
     if broken:
         raise UserError(f"{folder}/predictions.npz has NaN in '{broken[0]}'; {again}.")
-    run_file = tracking / cell.path / "run.json"
     return StoredCell(cell, config, summary, predictions, history, read_json(run_file) if run_file.is_file() else {})
 
 
