@@ -21,6 +21,7 @@ SOURCES = {
 COMMITS_SHOWN = 3
 CELLS_SHOWN = 6
 PUBLISHED_CODE = "release"
+ALSO_ACCEPT_UNSEEN = ("scomatch",)  # its (K+1)th pseudo-label
 EVERY_METHOD = {"batch_order", "stop_at_val_1"}  # switches that all methods share: they change no algorithm
 
 
@@ -53,6 +54,16 @@ def data_sources(params: Params) -> str:
 
 def is_generated(params: Params) -> bool:
     return any(params.data.source(dataset).source == "phantom" for dataset in params.grid.datasets)
+
+
+def accepted_as_unseen(params: Params) -> list[str]:
+    """A note on the unseen share of accepted records, for a method whose pseudo-labels may also say "unseen"."""
+    names = [method_name(method).name for method in params.grid.methods if method in ALSO_ACCEPT_UNSEEN]
+    return [
+        f"{name} also accepts records as unseen: its share is that of unseen records taken for a seen class among all "
+        "that it accepted."
+        for name in names
+    ]
 
 
 def seed_list(runs: pd.DataFrame) -> str:

@@ -114,7 +114,7 @@ def page(content: Content) -> list[Block]:
         Heading("Paper versus ours"),
         *sections.against_the_paper(params, content.columns),
         Heading("Figures"),
-        *sections.overview_figures(content.figures),
+        *sections.overview_figures(params, content.figures),
         *sections.figures_by_setting(params),
         Heading("Cost"),
         sections.cost(params, runs),
@@ -126,7 +126,7 @@ def page(content: Content) -> list[Block]:
 def printed(content: Content) -> list[Block]:
     """report.pdf: the sections of a reproducibility report, at most eight pages."""
     params, runs, words = content.params, content.runs, sections.prose()
-    pictures = {picture.name: picture for picture in sections.overview_figures(content.figures)}
+    pictures = {picture.name: picture for picture in sections.overview_figures(params, content.figures)}
     return [
         Heading("Scope of reproducibility"),
         Text(words["scope"]),

@@ -20,6 +20,7 @@ from safeecgmatch.reporting.document import Block, Grid, Heading, Items, Picture
 from safeecgmatch.reporting.figures.style import places
 from safeecgmatch.reporting.names import data_name, method_name
 from safeecgmatch.reporting.provenance import (
+    accepted_as_unseen,
     commits,
     data_sources,
     diverged_notes,
@@ -176,11 +177,16 @@ def settings_of_methods(params: Params) -> Items:
     return Items(items, small=True)
 
 
-def overview_figures(names: list[str]) -> list[Picture]:
+def overview_figures(params: Params, names: list[str]) -> list[Picture]:
     captions = {
         "tradeoff": "Accuracy against ECE; bars are one sample standard deviation.",
         "paper_vs_ours": "Our means against the published ones.",
-        "purity": "Unseen share among accepted pool records, a dot per seed, against the pool's share.",
+        "purity": " ".join(
+            [
+                "Unseen share among accepted pool records, a dot per seed, against the pool's.",
+                *accepted_as_unseen(params),
+            ]
+        ),
         "refusal": "Accuracy on the open test set when the least certain records are refused.",
     }
     return [Picture(name, caption) for name, caption in captions.items() if name in names]

@@ -13,6 +13,7 @@ from safeecgmatch.metrics import OPEN_SET, REFUSED
 from safeecgmatch.reporting import rows as rows_of
 from safeecgmatch.reporting.names import Name, data_name, is_ranked, metric_name, summary_methods
 from safeecgmatch.reporting.provenance import (
+    accepted_as_unseen,
     branch_notes,
     diverged_notes,
     floor_notes,
@@ -288,6 +289,6 @@ def build_tables(params: Params, metrics: pd.DataFrame, runs: pd.DataFrame) -> l
                 *("t_class", "t_ova", "t_class_second", "t_ova_second", "teacher_accuracy"),
                 scaling="training",
             ),
-            [*warning_notes(runs), *diverged_notes(runs)],
+            [*accepted_as_unseen(params), *warning_notes(runs), *diverged_notes(runs)],
         ),
     ]

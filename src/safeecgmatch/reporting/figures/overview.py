@@ -144,7 +144,9 @@ def purity_figure(params: Params, results: Results) -> Figure:
             seeds = results.by_seed(where.dataset, runs, "accepted_unseen", "training")
             accepted = results.value(where.dataset, runs, "accepted", "training").summary
             axes.plot(list(seeds.values()), [index] * len(seeds), "o", color=BLUE, alpha=0.7, markersize=4)
-            text = f"{accepted.mean:.2f} accepted" if accepted else "no pseudo-labels"
+            trained = results.value(where.dataset, runs, "acc").summary
+            none = "no pseudo-labels" if trained else "not trained"
+            text = f"{accepted.mean:.2f} accepted" if accepted else none
             axes.text(1.0, index, text, ha="right", va="center", fontsize=5.5, color=GREY)
         axes.set(xlim=(0, 1), xlabel="unseen share among accepted", title=where.title)
         axes.set_yticks(range(len(methods(params))), [method_name(method).name for method in methods(params)])
