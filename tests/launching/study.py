@@ -16,7 +16,7 @@ from tests.micro import Project, make_project, micro_params
 
 ITERATIONS = 300
 IN_THE_MIDDLE = 30  # checkpoints every 20
-KILLED, REQUEUED, UNTOUCHED = "ptbxl/supervised/60/1", "ptbxl/fixmatch/60/1", "ptbxl/safeecgmatch/60/1"
+KILLED, REQUEUED, PREEMPTED = "ptbxl/supervised/60/1", "ptbxl/fixmatch/60/1", "ptbxl/safeecgmatch/60/1"
 LIMITED, FAILING = "ptbxl/safeecgmatch-no_cal/60/1", "ptbxl/safeecgmatch-lambda_3.0/60/1"
 
 
@@ -59,10 +59,10 @@ def wait_for(what: Callable[[], object], seconds: float = 300.0) -> None:
         time.sleep(0.2)
 
 
-def iteration(scratch: Path, cell: str) -> int:
-    """How far a cell is in its scratch folder, 0 before it began."""
+def iteration(scratch: Path, cell: str, which: str = "iteration") -> int:
+    """How far a cell is in its scratch folder, or where its present process began; 0 before the first one."""
     files = list((scratch / cell).glob("*/progress.json"))
-    return json.loads(files[0].read_text())["iteration"] if files else 0
+    return json.loads(files[0].read_text())[which] if files else 0
 
 
 def processes(text: str) -> list[int]:
