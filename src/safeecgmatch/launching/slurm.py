@@ -126,6 +126,9 @@ def submit(jobs: Sequence[Job], means: Means) -> dict[Job, str]:
     tasks = []
     for job in jobs:
         job.folder.mkdir(parents=True, exist_ok=True)
+        job.log.unlink(
+            missing_ok=True
+        )  # a requeued job appends to its log; that of an earlier submission tells nothing
         arguments, environment, folder = command(job, means)
         tasks.append(Task(arguments, environment, folder, job.log))
     # Jobs without their notes would be submitted a second time: no interrupt in between.
