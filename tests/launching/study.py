@@ -65,6 +65,16 @@ def iteration(scratch: Path, cell: str, which: str = "iteration") -> int:
     return json.loads(files[0].read_text())[which] if files else 0
 
 
+def folder_of(project: Project, cell: str) -> str:
+    """Below scratch/, once its data are there."""
+    code = (
+        "import sys; from safeecgmatch.config import load_params; from safeecgmatch.cells import find_cell;"
+        "from safeecgmatch.launching.graph import make_job; p = load_params();"
+        "print(make_job(p, find_cell(p, sys.argv[1])).folder.relative_to(sys.argv[2]))"
+    )
+    return project.run(sys.executable, "-c", code, cell, str(project.root / "scratch")).strip()
+
+
 def processes(text: str) -> list[int]:
     """Those whose command line holds `text`."""
     found = []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from tests.launching.study import (
     LIMITED,
     PREEMPTED,
     REQUEUED,
+    folder_of,
     iteration,
     launched,
     make_study,
@@ -64,22 +64,13 @@ def goes_on(project: Project, cluster: Cluster, cell: str, job: str) -> None:
     wait_for(lambda: iteration(project.root / "scratch", cell, "begun_at") >= IN_THE_MIDDLE)
 
 
-def folder_of(project: Project, cell: str) -> Path:
-    code = (
-        "import sys; from safeecgmatch.config import load_params; from safeecgmatch.cells import find_cell;"
-        "from safeecgmatch.launching.graph import make_job; p = load_params();"
-        "print(make_job(p, find_cell(p, sys.argv[1])).folder)"
-    )
-    return Path(project.run(sys.executable, "-c", code, cell).strip())
-
-
 def test_killed_requeued_limited_and_failed_cells_end_with_the_bytes_of_a_local_run(
     cluster: Cluster, tmp_path: Path, trained_locally: dict[str, str]
 ) -> None:
     project = make_study(tmp_path / "project", slurm={"memory": "1GB", "minutes": 20, "warning_seconds": 120})
     project.environment |= {"SLURM_CONF": cluster.environment["SLURM_CONF"]}
     project.run("dvc", "repro", "code", "split")
-    obstacle = folder_of(project, FAILING) / "lock"
+    obstacle = project.root / "scratch" / folder_of(project, FAILING) / "lock"
     obstacle.mkdir(parents=True)  # the cell wants to write a file of this name
     with launched(project, "--on", "slurm") as (process, printed):
         slurm_job(project, cluster, KILLED)
