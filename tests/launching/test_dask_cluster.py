@@ -27,6 +27,7 @@ from tests.launching.study import (
 from tests.micro import stages_run
 from tests.slurm.cluster import answers, free_ports
 
+pytest.importorskip("distributed", reason="the extra 'dask' is not installed")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
@@ -79,7 +80,6 @@ class Workers:
 
 @pytest.fixture
 def workers(tmp_path: Path) -> Iterator[Workers]:
-    pytest.importorskip("distributed", reason="the extra 'dask' is not installed")
     workers = Workers(tmp_path / "cluster")
     yield workers
     workers.stop()

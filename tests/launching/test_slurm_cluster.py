@@ -30,14 +30,12 @@ from tests.launching.study import (
 from tests.micro import Project, stages_run
 from tests.slurm.cluster import CPUS, Cluster, why_not
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytest.importorskip("submitit", reason="the extra 'slurm' is not installed")
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800), pytest.mark.skipif(bool(why_not()), reason=why_not())]
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    pytest.importorskip("submitit", reason="the extra 'slurm' is not installed")
-    if reason := why_not():
-        pytest.skip(reason)
     with tempfile.TemporaryDirectory(prefix="slurm-") as folder:  # pytest's own folders are closed to munge and mysql
         Path(folder).chmod(0o755)
         cluster = Cluster(Path(folder) / "cluster")
@@ -131,9 +129,7 @@ def test_jobs_go_on_without_the_command_that_submitted_them_which_joins_them_whe
     assert cluster.run("squeue", "--noheader").strip() == ""
 
 
-def test_every_daemon_of_the_cluster_listens_on_loopback_alone(tmp_path: Path) -> None:
-    if reason := why_not():
-        pytest.skip(reason)
+def test_every_daemon_of_the_cluster_listens_on_loopback_alone() -> None:
     before = open_listeners()
     with tempfile.TemporaryDirectory(prefix="slurm-") as folder:
         Path(folder).chmod(0o755)
