@@ -137,7 +137,10 @@ def test_a_mistake_is_one_sentence_and_status_1(tmp_path: Path) -> None:
     ("arguments", "sentence"),
     [
         (["mlflow", "ui", "--port", "70000"], "'--port' / '-p': Input should be less than or equal to 65535"),
-        (["run", "--on", "abacus"], "There is no launcher 'abacus'; those that exist are local, slurm, dask."),
+        (
+            ["run", "--on", "abacus", "--dry-run"],
+            "There is no launcher 'abacus'; those that exist are local, slurm, dask.",
+        ),
         (["run", "--gpus", "0"], "--gpus was given, but train.device in params.yaml is 'cpu'"),
     ],
 )

@@ -143,7 +143,7 @@ def test_a_launcher_that_is_unknown_or_lacks_its_package_is_told() -> None:
     with pytest.raises(UserError, match="There is no launcher 'abacus'"):
         registry.launcher("abacus")
     with pytest.raises(
-        UserError, match=r"--on slurm needs the package no_such; install it with: pip install '\.\[slurm\]'"
+        UserError, match=r"--on slurm needs the package no_such; install it with: pip install .* -e '\.\[slurm\]'"
     ):
         registry.need("no_such", "slurm")
 

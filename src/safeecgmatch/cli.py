@@ -80,7 +80,9 @@ def run(
     on: str = typer.Option("local", "--on", help="Where to train: local, slurm or dask."),
     jobs: int = typer.Option(0, "--jobs", "-j", min=0, help="Cells at a time; 0 takes all cores or GPUs."),
     gpus: str = typer.Option("", "--gpus", help="GPUs for --on local, such as 0,1,3; without it, all of them."),
-    dry_run: bool = typer.Option(False, "--dry-run", help="Only say what would be trained, and for how long."),
+    dry_run: bool = typer.Option(
+        False, "--dry-run", help="Train nothing, only say what and for how long; archives are fetched all the same."
+    ),
 ) -> None:
     """Run the study like `dvc repro`, but with several training cells at a time, here or on a cluster.
 
@@ -114,11 +116,10 @@ def run(
     how = graph.How(on, jobs, tuple(filter(None, gpus.split(","))), load_cluster(), dry_run)
     try:
         failed = graph.run(plan, params, how)
-    except Detached as going_on:
-        print(going_on, file=sys.stderr)
+    except Detached:
         raise typer.Exit(130) from None
     except KeyboardInterrupt:
-        print("Stopped; cells that were running go on from their checkpoints next time.", file=sys.stderr)
+        print("Stopped; cells that were running here go on from their checkpoints next time.", file=sys.stderr)
         raise typer.Exit(130) from None
     if failed:
         print(graph.describe_failures(failed, plan), file=sys.stderr)

@@ -16,7 +16,7 @@ from tests.micro import Project, make_project, micro_params
 
 ITERATIONS = 300
 IN_THE_MIDDLE = 30  # checkpoints every 20
-KILLED, REQUEUED, UNTOUCHED = "ptbxl/supervised/60/1", "ptbxl/fixmatch/60/1", "ptbxl/safeecgmatch/60/1"
+KILLED, REQUEUED, PREEMPTED = "ptbxl/supervised/60/1", "ptbxl/fixmatch/60/1", "ptbxl/safeecgmatch/60/1"
 LIMITED, FAILING = "ptbxl/safeecgmatch-no_cal/60/1", "ptbxl/safeecgmatch-lambda_3.0/60/1"
 
 
@@ -59,10 +59,20 @@ def wait_for(what: Callable[[], object], seconds: float = 300.0) -> None:
         time.sleep(0.2)
 
 
-def iteration(scratch: Path, cell: str) -> int:
-    """How far a cell is in its scratch folder, 0 before it began."""
+def iteration(scratch: Path, cell: str, which: str = "iteration") -> int:
+    """How far a cell is in its scratch folder, or where its present process began; 0 before the first one."""
     files = list((scratch / cell).glob("*/progress.json"))
-    return json.loads(files[0].read_text())["iteration"] if files else 0
+    return json.loads(files[0].read_text())[which] if files else 0
+
+
+def folder_of(project: Project, cell: str) -> str:
+    """Below scratch/, once its data are there."""
+    code = (
+        "import sys; from safeecgmatch.config import load_params; from safeecgmatch.cells import find_cell;"
+        "from safeecgmatch.launching.graph import make_job; p = load_params();"
+        "print(make_job(p, find_cell(p, sys.argv[1])).folder.relative_to(sys.argv[2]))"
+    )
+    return project.run(sys.executable, "-c", code, cell, str(project.root / "scratch")).strip()
 
 
 def processes(text: str) -> list[int]:

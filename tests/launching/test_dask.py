@@ -23,7 +23,9 @@ distributed = pytest.importorskip("distributed", reason="the extra 'dask' is not
 
 def test_without_distributed_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"needs the package distributed; install it with: pip install '\.\[dask\]'"):
+    with pytest.raises(
+        UserError, match=r"needs the package distributed; install it with: pip install .* -e '\.\[dask\]'"
+    ):
         registry.check("dask", Cluster())
 
 
@@ -43,6 +45,8 @@ def test_without_an_address_or_with_nonsense_one_sentence() -> None:
         registry.check("dask", Cluster())
     with pytest.raises(UserError, match=r"No Dask scheduler answers at tcp://127\.0\.0\.1:port"):
         registry.check("dask", Cluster(dask=Settings(scheduler="tcp://127.0.0.1:port")))
+    with pytest.raises(UserError, match=r"dask\.scheduler begins with tls://, not tcp://host:8786"):
+        registry.check("dask", Cluster(dask=Settings(scheduler="tcp://host:8786", tls_ca_file="ca.pem")))
 
 
 def test_tls_settings_reach_the_client(monkeypatch: pytest.MonkeyPatch) -> None:

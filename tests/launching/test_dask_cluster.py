@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.launching.study import (
+    FAILING,
     IN_THE_MIDDLE,
     KILLED,
+    folder_of,
     iteration,
     launched,
     make_study,
@@ -25,6 +27,7 @@ from tests.launching.study import (
 from tests.micro import stages_run
 from tests.slurm.cluster import answers, free_ports
 
+pytest.importorskip("distributed", reason="the extra 'dask' is not installed")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
@@ -77,18 +80,20 @@ class Workers:
 
 @pytest.fixture
 def workers(tmp_path: Path) -> Iterator[Workers]:
-    pytest.importorskip("distributed", reason="the extra 'dask' is not installed")
     workers = Workers(tmp_path / "cluster")
     yield workers
     workers.stop()
 
 
-def test_a_killed_workers_cell_runs_elsewhere_and_all_bytes_are_those_of_a_local_run(
+def test_a_killed_workers_cell_runs_elsewhere_a_failed_one_is_told_and_all_bytes_are_those_of_a_local_run(
     workers: Workers, tmp_path: Path, trained_locally: dict[str, str]
 ) -> None:
     listening = open_listeners()
     project = make_study(tmp_path / "project", dask={"scheduler": workers.address})
+    project.run("dvc", "repro", "code", "split")
+    obstacle = Path(folder_of(project, FAILING), "lock")  # the cell wants to write a file of this name
     for name in ("one", "two"):
+        (workers.scratch(name) / obstacle).mkdir(parents=True)
         workers.start_worker(name)
     with launched(project, "--on", "dask") as (process, printed):
         doomed = workers.scratch("two")
@@ -105,9 +110,12 @@ def test_a_killed_workers_cell_runs_elsewhere_and_all_bytes_are_those_of_a_local
         assert open_listeners() <= listening
         workers.kill("two")
         wait_for(lambda: not processes(str(workers.folder / "two")), seconds=30)
-        assert process.wait() == 0, printed.read_text()
+        assert process.wait() == 1
         text = printed.read_text()
-    assert text.count("taken over from scratch") == 5
+    assert f"{FAILING} failed (exit status 1); the end of" in text and "IsADirectoryError" in text
+    assert text.count("taken over from scratch") == 4 and "1 of 5 cells failed" in text
+    (workers.scratch("one") / obstacle).rmdir()
+    assert "5 training cells, 1 of them to be trained." in project.safeecgmatch("run", "--on", "dask")
     assert outputs(project) == trained_locally
     assert stages_run(project.run("dvc", "repro")) == []
 

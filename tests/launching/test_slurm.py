@@ -59,7 +59,9 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., N
 
 def test_without_submitit_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"needs the package submitit; install it with: pip install '\.\[slurm\]'"):
+    with pytest.raises(
+        UserError, match=r"needs the package submitit; install it with: pip install .* -e '\.\[slurm\]'"
+    ):
         registry.check("slurm", Cluster())
 
 
@@ -73,7 +75,7 @@ def test_a_controller_that_does_not_answer_gives_one_sentence(
     programs: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("submitit")
-    programs(sbatch="", scancel="", scontrol="", squeue="echo no contact >&2; exit 1")
+    programs(sbatch="", scancel="", scontrol="", srun="", squeue="echo no contact >&2; exit 1")
     with pytest.raises(UserError, match=r"SLURM does not answer \(no contact\)"):
         registry.check("slurm", Cluster())
     programs(squeue="exec /bin/sleep 60")
@@ -87,7 +89,7 @@ def test_without_accounts_one_sentence_and_it_goes_on(
     programs: Callable[..., None], capsys: pytest.CaptureFixture[str], sacct: dict[str, str]
 ) -> None:
     pytest.importorskip("submitit")
-    programs(sbatch="", scancel="", scontrol="", squeue="", **sacct)
+    programs(sbatch="", scancel="", scontrol="", srun="", squeue="", **sacct)
     registry.check("slurm", Cluster())
     said = capsys.readouterr().err
     assert said.startswith("SLURM's sacct ") and said.count("\n") == 1

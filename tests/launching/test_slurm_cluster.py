@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +15,9 @@ from tests.launching.study import (
     IN_THE_MIDDLE,
     KILLED,
     LIMITED,
+    PREEMPTED,
     REQUEUED,
+    folder_of,
     iteration,
     launched,
     make_study,
@@ -27,16 +28,14 @@ from tests.launching.study import (
     wait_for,
 )
 from tests.micro import Project, stages_run
-from tests.slurm.cluster import Cluster, why_not
+from tests.slurm.cluster import CPUS, Cluster, why_not
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytest.importorskip("submitit", reason="the extra 'slurm' is not installed")
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800), pytest.mark.skipif(bool(why_not()), reason=why_not())]
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    pytest.importorskip("submitit", reason="the extra 'slurm' is not installed")
-    if reason := why_not():
-        pytest.skip(reason)
     with tempfile.TemporaryDirectory(prefix="slurm-") as folder:  # pytest's own folders are closed to munge and mysql
         Path(folder).chmod(0o755)
         cluster = Cluster(Path(folder) / "cluster")
@@ -52,23 +51,15 @@ def slurm_job(project: Project, cluster: Cluster, cell: str) -> str:
     return note.read_text().split('"id": "')[1].split('"')[0]
 
 
-def start_at_once(cluster: Cluster, job: str) -> None:
-    """SLURM lets a requeued job wait for two minutes; tests do not."""
+def goes_on(project: Project, cluster: Cluster, cell: str, job: str) -> None:
+    """Start the requeued job at once, for which SLURM takes two minutes, and see it begin at its checkpoint."""
 
     def pending() -> bool:
         return "PENDING" in cluster.run("squeue", "--noheader", "--array", f"--jobs={job}", "--format=%T")
 
     wait_for(pending)
     cluster.run("scontrol", "update", f"jobid={job}", "starttime=now", "timelimit=20")
-
-
-def folder_of(project: Project, cell: str) -> Path:
-    code = (
-        "import sys; from safeecgmatch.config import load_params; from safeecgmatch.cells import find_cell;"
-        "from safeecgmatch.launching.graph import make_job; p = load_params();"
-        "print(make_job(p, find_cell(p, sys.argv[1])).folder)"
-    )
-    return Path(project.run(sys.executable, "-c", code, cell).strip())
+    wait_for(lambda: iteration(project.root / "scratch", cell, "begun_at") >= IN_THE_MIDDLE)
 
 
 def test_killed_requeued_limited_and_failed_cells_end_with_the_bytes_of_a_local_run(
@@ -77,25 +68,29 @@ def test_killed_requeued_limited_and_failed_cells_end_with_the_bytes_of_a_local_
     project = make_study(tmp_path / "project", slurm={"memory": "1GB", "minutes": 20, "warning_seconds": 120})
     project.environment |= {"SLURM_CONF": cluster.environment["SLURM_CONF"]}
     project.run("dvc", "repro", "code", "split")
-    obstacle = folder_of(project, FAILING) / "lock"
+    obstacle = project.root / "scratch" / folder_of(project, FAILING) / "lock"
     obstacle.mkdir(parents=True)  # the cell wants to write a file of this name
     with launched(project, "--on", "slurm") as (process, printed):
         slurm_job(project, cluster, KILLED)
-        [cell] = processes(str(project.root / "scratch" / KILLED))
-        os.kill(parent(cell), signal.SIGKILL)
+        [process_of_cell] = processes(str(project.root / "scratch" / KILLED))
+        os.kill(parent(process_of_cell), signal.SIGKILL)
         requeued = slurm_job(project, cluster, REQUEUED)
         cluster.run("scontrol", "requeue", requeued)
         limited = slurm_job(project, cluster, LIMITED)
         cluster.run("scontrol", "update", f"jobid={limited}", "timelimit=1")
-        for job in (requeued, limited):
-            start_at_once(cluster, job)
+        code = project.root / "src/safeecgmatch/engine/loop.py"
+        text = code.read_text()
+        code.write_text("raise SyntaxError('edited while jobs wait')")  # they have a snapshot
+        for cell, job in ((REQUEUED, requeued), (LIMITED, limited)):
+            goes_on(project, cluster, cell, job)
+        code.write_text(text)
         assert process.wait() == 1
         text = printed.read_text()
     assert f"{KILLED} failed (SLURM job" in text and "killed by signal 9" in text
     assert f"{FAILING} failed (SLURM job" in text and "exit status 1" in text and "IsADirectoryError" in text
     assert "2 of 5 cells failed" in text
     assert {path for path in outputs(project) if path.startswith("runs/")} == {
-        f"runs/{cell}" for cell in (REQUEUED, LIMITED, "ptbxl/safeecgmatch/60/1")
+        f"runs/{cell}" for cell in (REQUEUED, LIMITED, PREEMPTED)
     }
     assert list((project.root / "scratch" / KILLED).glob("*/checkpoint.pt"))
     obstacle.rmdir()
@@ -106,32 +101,35 @@ def test_killed_requeued_limited_and_failed_cells_end_with_the_bytes_of_a_local_
     assert stages_run(project.run("dvc", "repro")) == []
 
 
-def test_a_command_that_is_interrupted_leaves_its_jobs_and_joins_them_when_started_again(
+def test_jobs_go_on_without_the_command_that_submitted_them_which_joins_them_when_started_again(
     cluster: Cluster, tmp_path: Path, trained_locally: dict[str, str]
 ) -> None:
     project = make_study(tmp_path / "project", slurm={"memory": "1GB"})
     project.environment |= {"SLURM_CONF": cluster.environment["SLURM_CONF"]}
-    with launched(project, "--on", "slurm", "--jobs", "1", KILLED, REQUEUED) as (process, printed):
-        job = slurm_job(project, cluster, KILLED)
+    with launched(project, "--on", "slurm", "--jobs", "1", PREEMPTED, LIMITED) as (process, printed):
+        preempted = slurm_job(project, cluster, PREEMPTED)
+        sleep = ("--parsable", "--partition=urgent", f"--cpus-per-task={CPUS}", "--output=/dev/null", "--wrap=sleep 1d")
+        urgent = cluster.run("sbatch", *sleep).strip()
         process.terminate()  # taken like Ctrl-C
         assert process.wait() == 130
         text = printed.read_text()
-    array = job.partition("_")[0]
+    array = preempted.partition("_")[0]
     assert f"scancel {array}" in text and "Start the same command again" in text
-    assert len(cluster.run("squeue", "--noheader", "--array").splitlines()) == 2
     with (project.root / "src/safeecgmatch/engine/loop.py").open("a") as stream:
         stream.write("\n# an edit while jobs wait\n")
-    joined = project.safeecgmatch("run", "--on", "slurm", KILLED, REQUEUED)
-    assert "Queued or running already: " in joined  # the first may be done by then
+    wait_for(lambda: len(cluster.run("squeue", "--noheader", "--array", "--states=PENDING").splitlines()) == 2)
+    with launched(project, "--on", "slurm", PREEMPTED, LIMITED) as (process, printed):
+        wait_for(lambda: "Queued or running already: 2 of the cells" in printed.read_text())
+        cluster.run("scancel", urgent)
+        goes_on(project, cluster, PREEMPTED, preempted)
+        assert process.wait() == 0, printed.read_text()
     assert len(list((project.root / "scratch" / "slurm").glob("*_submission.sh"))) == 1
-    cells = {path: md5 for path, md5 in trained_locally.items() if path in (f"runs/{KILLED}", f"runs/{REQUEUED}")}
+    cells = {path: md5 for path, md5 in trained_locally.items() if path in (f"runs/{PREEMPTED}", f"runs/{LIMITED}")}
     assert outputs(project) == cells
     assert cluster.run("squeue", "--noheader").strip() == ""
 
 
-def test_every_daemon_of_the_cluster_listens_on_loopback_alone(tmp_path: Path) -> None:
-    if reason := why_not():
-        pytest.skip(reason)
+def test_every_daemon_of_the_cluster_listens_on_loopback_alone() -> None:
     before = open_listeners()
     with tempfile.TemporaryDirectory(prefix="slurm-") as folder:
         Path(folder).chmod(0o755)

@@ -59,6 +59,10 @@ def connect(settings: Dask) -> Client:
         raise UserError("cluster.yaml names no scheduler: set dask.scheduler, such as tcp://127.0.0.1:8786.")
     names = ("tls_ca_file", "tls_client_cert", "tls_client_key")
     tls = {name: value for name in names if (value := getattr(settings, name)) is not None}
+    if tls and not settings.scheduler.startswith("tls://"):
+        raise UserError(
+            f"cluster.yaml names TLS files, so dask.scheduler begins with tls://, not {settings.scheduler}."
+        )
     security = Security(require_encryption=True, **tls) if tls else Security()  # else what Dask's own config says
     try:
         listen(settings.scheduler, security)
@@ -66,7 +70,7 @@ def connect(settings: Dask) -> Client:
     except (OSError, ValueError, TypeError) as error:
         raise UserError(
             f"No Dask scheduler answers at {settings.scheduler} ({' '.join(str(error).split())}): "
-            "start it, or correct dask.scheduler in cluster.yaml."
+            "start it, or correct dask.scheduler in cluster.yaml, and its TLS files if it has any."
         ) from None
 
 

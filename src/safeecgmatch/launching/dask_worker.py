@@ -32,15 +32,6 @@ SECONDS_BETWEEN_REPORTS = 5.0
 SECONDS_BETWEEN_REQUESTS = 20.0
 SECONDS_FOR_A_PULL = 6 * 3600.0
 BYTES_OF_A_LOG = 20_000
-DVC_CONFIG = """\
-[core]
-no_scm = true
-analytics = false
-remote = home
-[cache]
-type = hardlink,copy
-['remote "home"']
-"""
 
 
 class Item(TypedDict):

@@ -21,7 +21,7 @@ from safeecgmatch.launching import snapshot
 from safeecgmatch.launching.board import board
 from safeecgmatch.launching.cluster import Cluster
 from safeecgmatch.launching.estimate import Speeds, seconds_of, trained_before
-from safeecgmatch.launching.jobs import Failure, Job, Means, last_lines
+from safeecgmatch.launching.jobs import Detached, Failure, Job, Means, last_lines
 from safeecgmatch.launching.ledger import reproduce, stale_stages
 from safeecgmatch.launching.registry import check, launcher
 from safeecgmatch.launching.scratch import Scratch, scratch_root
@@ -106,6 +106,7 @@ def alone() -> Iterator[None]:
 
 def run(plan: Plan, params: Params, how: How) -> list[Failure]:
     """Carry out `plan`; returns the failed cells, after which nothing that depends on cells is run."""
+    launcher(how.on)  # a wrong name is told in a dry run too
     if not how.dry_run:
         check(how.on, how.cluster)
     gpus = choose_gpus(params, how) if how.on == "local" else ()
@@ -152,8 +153,12 @@ def train(todo: Sequence[Job], done: Sequence[Job], params: Params, how: How, gp
         for job in [*done, *([] if upload else todo)]:
             uploader.follow(job.folder)
         if todo:
-            with board(todo, params.train.iterations, means.at_once, Speeds()) as report:
-                failures = launch(todo, report, means)
+            try:
+                with board(todo, params.train.iterations, means.at_once, Speeds()) as report:
+                    failures = launch(todo, report, means)
+            except Detached as going_on:
+                print(going_on, file=sys.stderr, flush=True)  # now: what there is to upload may take a while
+                raise
         for job in todo if upload else []:
             if Scratch(job.folder).finished.is_dir() and not Scratch(job.folder).is_logged():
                 uploader.follow(job.folder)  # its worker did not reach the server

@@ -21,11 +21,11 @@ def launcher(name: str) -> Launcher:
 
 def check(name: str, cluster: Cluster) -> None:
     """One sentence, before anything else is done, where this launcher cannot work here."""
-    launcher(name)
     import_module(LAUNCHERS[name]).check(cluster)
 
 
 def need(package: str, extra: str) -> None:
     """One sentence where a launcher's package is not installed."""
     if find_spec(package) is None:
-        raise UserError(f"--on {extra} needs the package {package}; install it with: pip install '.[{extra}]'")
+        how = f"pip install -c constraints.txt -e '.[{extra}]'"
+        raise UserError(f"--on {extra} needs the package {package}; install it with: {how}")

@@ -78,7 +78,7 @@ class Task:
 def check(cluster: Cluster) -> None:
     """One sentence where nothing can be submitted, and one where less will be known."""
     need("submitit", "slurm")
-    for program in ("sbatch", "squeue", "scancel", "scontrol"):
+    for program in ("sbatch", "squeue", "scancel", "scontrol", "srun"):  # the last, which is not used, for submitit
         if shutil.which(program) is None:
             raise UserError(f"--on slurm needs SLURM's {program}, which is not here: run this on a login node.")
     asked_queue()
@@ -126,16 +126,24 @@ def submit(jobs: Sequence[Job], means: Means) -> dict[Job, str]:
     tasks = []
     for job in jobs:
         job.folder.mkdir(parents=True, exist_ok=True)
+        job.log.unlink(
+            missing_ok=True
+        )  # a requeued job appends to its log; that of an earlier submission tells nothing
         arguments, environment, folder = command(job, means)
         tasks.append(Task(arguments, environment, folder, job.log))
+    # Jobs without their notes would be submitted a second time: no interrupt in between.
+    handlers = {which: signal.signal(which, signal.SIG_IGN) for which in (signal.SIGINT, signal.SIGTERM)}
     try:
         with executor.batch():
             submitted = [executor.submit(task) for task in tasks]
+        ids = {job: entry.job_id for job, entry in zip(jobs, submitted, strict=True)}
+        for job, number in ids.items():
+            write_json(job.folder / NAME, {"id": number, "name": name})
     except FailedJobError as error:
         raise UserError(f"SLURM took no job ({one_line(str(error))}): look at cluster.yaml.") from None
-    ids = {job: entry.job_id for job, entry in zip(jobs, submitted, strict=True)}
-    for job, number in ids.items():
-        write_json(job.folder / NAME, {"id": number, "name": name})
+    finally:
+        for which, handler in handlers.items():
+            signal.signal(which, handler)
     return ids
 
 
