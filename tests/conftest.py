@@ -13,6 +13,14 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from tests.micro import ROOT, Project, micro_study
 
+MOST_WORKERS = 4  # each needs up to 1 GB
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """What `-n auto` means; by itself it counts two threads of a core as one, which a small machine cannot afford."""
+    return min(os.cpu_count() or 1, MOST_WORKERS)
+
 
 @pytest.fixture(scope="session")
 def launched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, str]:
