@@ -145,7 +145,7 @@ def test_relationship_maps_of_the_original(
 def test_ramp() -> None:
     vector = load_vector("ecgmatch_release_rampup")
     ramp = [exponential_ramp(t, vector["W"]) for t in vector["t"]]
-    assert ramp == pytest.approx(vector["ramp"], abs=vector["atol"])
+    assert ramp == pytest.approx(vector["ramp"], abs=vector["atol"]) and exponential_ramp(0, 0) == 1.0
 
 
 def test_relationship_loss_is_flat_at_its_target() -> None:
