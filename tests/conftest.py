@@ -50,10 +50,10 @@ def material() -> Path:
     return folder
 
 
-def build_mirror(material: Path, dataset: str, target: Path) -> Path:
+def build_mirror(material: Path, dataset: str, target: Path, *options: str) -> Path:
     """The real archive, rebuilt in the layout of PhysioNet by the script that comes with it."""
     script = material / "data" / "make_mirror.py"
-    subprocess.run([sys.executable, str(script), dataset, str(target)], check=True, capture_output=True)
+    subprocess.run([sys.executable, str(script), dataset, str(target), *options], check=True, capture_output=True)
     return target
 
 

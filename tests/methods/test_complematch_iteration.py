@@ -34,10 +34,9 @@ from tests.methods.test_tstfc_iteration import (
     close_predictions,
     standardised,
     supcon,
-    unit_features,
 )
 
-__all__ = ["unit_features"]  # a fixture
+pytestmark = pytest.mark.usefixtures("unit_features")
 WARM_UP = 6
 SHARE, WARP_STD, TAU = 0.3, 0.2, 0.4  # dropped bins, warp, SimCLR: large enough to matter
 
