@@ -11,16 +11,34 @@ import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from tests.micro import ROOT, Project, make_project
+from tests.micro import ROOT, Project, micro_study
+
+MOST_WORKERS = 4  # each needs up to 1 GB
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """What `-n auto` means; by itself it counts two threads of a core as one, which a small machine cannot afford."""
+    return min(os.cpu_count() or 1, MOST_WORKERS)
 
 
 @pytest.fixture(scope="session")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """The micro study, run by the launcher; a test that changes it puts it back."""
-    project = make_project(tmp_path_factory.mktemp("micro") / "project")
-    project.first_output = project.safeecgmatch("run", "--jobs", "2")
-    project.commit("reproduced")
-    return project
+def launched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, str]:
+    """The micro study, run once by the launcher for all workers of pytest-xdist, and what was printed."""
+    temporary = tmp_path_factory.getbasetemp()
+    return micro_study((temporary.parent if "PYTEST_XDIST_WORKER" in os.environ else temporary) / "micro")
+
+
+@pytest.fixture(scope="session")
+def study(launched: tuple[Project, str]) -> Project:
+    """The micro study, to be looked at; a test that changes something takes `project`."""
+    return launched[0]
+
+
+@pytest.fixture
+def project(study: Project, tmp_path: Path) -> Project:
+    """The test's own copy of the micro study."""
+    return study.copy(tmp_path / "project")
 
 
 @pytest.fixture(scope="session")
@@ -32,10 +50,10 @@ def material() -> Path:
     return folder
 
 
-def build_mirror(material: Path, dataset: str, target: Path) -> Path:
+def build_mirror(material: Path, dataset: str, target: Path, *options: str) -> Path:
     """The real archive, rebuilt in the layout of PhysioNet by the script that comes with it."""
     script = material / "data" / "make_mirror.py"
-    subprocess.run([sys.executable, str(script), dataset, str(target)], check=True, capture_output=True)
+    subprocess.run([sys.executable, str(script), dataset, str(target), *options], check=True, capture_output=True)
     return target
 
 

@@ -1,19 +1,19 @@
-"""A small study in a project of its own, made once for all tests that look at the whole graph."""
+"""A small study in a project of its own, trained once for all tests that look at the whole graph, and its copies."""
 
 from __future__ import annotations
 
-import io
+import fcntl
 import os
 import shutil
+import sqlite3
+import stat
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from pathlib import Path
 
 import pandas as pd
 import yaml
-from dvc.repo import Repo
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -37,8 +37,6 @@ def micro_params() -> dict:
 class Project:
     """A copy of this project under its own Git and DVC, with the tools of this Python."""
 
-    first_output = ""  # of the command that made the study
-
     def __init__(self, root: Path) -> None:
         self.root = root
         foreign = ("DVC_", "MLFLOW_", "SAFEECGMATCH_", "GIT_")
@@ -60,28 +58,19 @@ class Project:
 
     def stale(self) -> set[str]:
         """The training cells that `dvc status` names, once the fingerprints of the present code are written."""
+        from dvc.repo import Repo
+
         self.run(sys.executable, "stages/code.py")
         with Repo(str(self.root)) as repo:
             names = {name.rpartition(":")[2] for name in repo.status()}  # "path/to/dvc.yaml:stage" from afar
         return {name for name in names if name.startswith("train")}
 
-    def restore(self) -> None:
-        self.run("git", "checkout", "-q", ".")
-        self.run("git", "clean", "-q", "-f", "-d")
-        shutil.rmtree(self.root / "data" / "code")
-        self.run(sys.executable, "stages/code.py")
-
-    @contextmanager
-    def edited(self, *changes: tuple[str, str, str]) -> Iterator[None]:
-        """With `old` replaced by `new` in files of the project, for every (file, old, new); "" stands for its end."""
+    def edit(self, *changes: tuple[str, str, str]) -> None:
+        """Replace `old` by `new` in files of the project, for every (file, old, new); "" stands for its end."""
         for file, old, new in changes:
             text = (self.root / file).read_text()
             assert old in text, f"{file} no longer holds {old!r}"
             (self.root / file).write_text(text.replace(old, new, 1) if old else text + new)
-        try:
-            yield
-        finally:
-            self.restore()
 
     def commit(self, message: str) -> None:
         self.run("git", "add", "-A")
@@ -94,15 +83,29 @@ class Project:
         return pd.read_csv(self.root / REPORTS / name)
 
     def mlflow_runs(self) -> pd.DataFrame:
-        script = (
-            "import mlflow, sys; mlflow.set_tracking_uri('sqlite:///mlflow.db');"
-            "mlflow.search_runs(search_all_experiments=True, output_format='pandas').to_csv(sys.stdout)"
+        from mlflow import MlflowClient
+
+        client = MlflowClient(f"sqlite:///{self.root}/mlflow.db")
+        runs = client.search_runs([experiment.experiment_id for experiment in client.search_experiments()])
+        return pd.DataFrame(
+            {"status": run.info.status}
+            | {f"params.{name}": value for name, value in run.data.params.items()}
+            | {f"metrics.{name}": value for name, value in run.data.metrics.items()}
+            | {f"tags.{name}": value or None for name, value in run.data.tags.items()}
+            for run in runs
         )
-        done = subprocess.run(
-            [sys.executable, "-c", script], cwd=self.root, env=self.environment, text=True, capture_output=True
-        )
-        assert done.returncode == 0, done.stderr
-        return pd.read_csv(io.StringIO(done.stdout))
+
+    def copy(self, root: Path) -> Project:
+        """What is read-only (objects of Git and DVC) is linked; nobody writes to it in place."""
+
+        def duplicate(source: str, target: str) -> None:
+            (shutil.copy2 if Path(source).stat().st_mode & stat.S_IWUSR else os.link)(source, target)
+
+        shutil.copytree(self.root, root, symlinks=True, copy_function=duplicate)
+        with closing(sqlite3.connect(root / "mlflow.db")) as store, store:
+            change = "update experiments set artifact_location = replace(artifact_location, ?, ?)"
+            store.execute(change, (str(self.root), str(root)))
+        return Project(root)
 
 
 def stages_run(output: str) -> list[str]:
@@ -119,7 +122,23 @@ def make_project(root: Path) -> Project:
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, root / name)
     project = Project(root)
+    (root / ".dvc" / "config.local").write_text(f"[core]\n    site_cache_dir = {root.parent / 'dvc'}\n")
     project.params()
     project.run("git", "init", "-q", "-b", "main")
     project.commit("micro")
     return project
+
+
+def micro_study(shared: Path) -> tuple[Project, str]:
+    """The study in `shared`, trained by the first process of a test run that asks, and what its launcher printed."""
+    shared.mkdir(exist_ok=True)
+    root, printed = shared / "project", shared / "printed.txt"
+    with (shared / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not printed.exists():
+            shutil.rmtree(root, ignore_errors=True)
+            project = make_project(root)
+            output = project.safeecgmatch("run", "--jobs", "2")
+            project.commit("reproduced")
+            printed.write_text(output)
+    return Project(root), printed.read_text()

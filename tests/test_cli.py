@@ -150,13 +150,6 @@ def test_a_wrong_option_is_told_in_a_sentence(project: Path, arguments: list[str
     assert done.returncode != 0 and sentence in done.stderr and "Traceback" not in done.stderr
 
 
-def test_the_command_line_starts_without_heavy_imports() -> None:
-    code = (
-        "import sys, safeecgmatch.cli; print(sorted({'torch', 'mlflow', 'dvc', 'pandas', 'numpy'} & set(sys.modules)))"
-    )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
-
-
 @pytest.mark.slow
 def test_the_ui_shows_the_store_and_links_to_comparisons(
     tmp_path: Path, project: Path, monkeypatch: pytest.MonkeyPatch

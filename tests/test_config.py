@@ -118,27 +118,23 @@ def test_a_mistake_is_one_sentence(content, tmp_path, key, value, words):
         assert word in message
 
 
-def test_a_missing_key_is_named(content, tmp_path):
-    del content["train"]["threads"]
-    with pytest.raises(UserError, match=r"params.yaml: key 'train.threads' is missing"):
+@pytest.mark.parametrize(
+    ("section", "key", "sentence"),
+    [
+        ("train", "threads", r"params.yaml: key 'train.threads' is missing"),
+        ("methods", "fixmatch", r"methods.fixmatch is missing"),
+        ("data", "cinc21", r"data.cinc21 is missing"),
+    ],
+)
+def test_a_missing_key_and_a_missing_section_of_the_grid_are_named(content, tmp_path, section, key, sentence):
+    del content[section][key]
+    with pytest.raises(UserError, match=sentence):
         load(content, tmp_path)
 
 
 def test_a_misspelt_key_is_unknown_rather_than_missing(content, tmp_path):
     content["train"]["thread"] = content["train"].pop("threads")
     with pytest.raises(UserError, match=r"params.yaml: unknown key 'train.thread'; allowed here are .*threads"):
-        load(content, tmp_path)
-
-
-def test_a_method_of_the_grid_needs_its_section(content, tmp_path):
-    del content["methods"]["fixmatch"]
-    with pytest.raises(UserError, match=r"methods.fixmatch is missing"):
-        load(content, tmp_path)
-
-
-def test_a_dataset_of_the_grid_needs_its_section(content, tmp_path):
-    del content["data"]["cinc21"]
-    with pytest.raises(UserError, match=r"data.cinc21 is missing"):
         load(content, tmp_path)
 
 

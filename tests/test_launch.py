@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -209,8 +210,8 @@ class Finished:
 
 
 @pytest.fixture
-def finished(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Finished:
-    return Finished(project, tmp_path / "root", monkeypatch)
+def finished(study: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Finished:
+    return Finished(study, tmp_path / "root", monkeypatch)
 
 
 def test_what_is_wanted_is_taken_over_with_its_run_id(finished: Finished) -> None:
@@ -310,7 +311,7 @@ class Watcher:
         self.look()
 
 
-class Study:
+class LongStudy:
     """Jobs of the micro study with another number of iterations, and a snapshot of it, beside its data."""
 
     def __init__(self, project: Project, root: Path, monkeypatch: pytest.MonkeyPatch, iterations: int) -> None:
@@ -330,6 +331,11 @@ class Study:
         return graph.make_job(self.params, find_cell(self.params, path))
 
 
+@pytest.fixture
+def long_study(study: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], LongStudy]:
+    return partial(LongStudy, study, tmp_path / "study", monkeypatch)
+
+
 def pid_of(job: Job) -> int:
     return int((job.folder / "lock").read_text())
 
@@ -338,8 +344,8 @@ def alive(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").exists() and Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
 
 
-def test_a_killed_cell_costs_itself_alone_and_goes_on_next_time(project: Project, tmp_path, monkeypatch) -> None:
-    study = Study(project, tmp_path / "study", monkeypatch, iterations=40)
+def test_a_killed_cell_costs_itself_alone_and_goes_on_next_time(long_study) -> None:
+    study = long_study(40)
     jobs = [study.job(path) for path in (CELL, "ptbxl/supervised/60/1", "ptbxl/safeecgmatch/60/1")]
     victim = jobs[0]
 
@@ -360,8 +366,8 @@ def test_a_killed_cell_costs_itself_alone_and_goes_on_next_time(project: Project
     assert "iterations" not in jobs[1].log.read_text(), "a finished cell was trained a second time"
 
 
-def test_an_interrupt_lets_cells_write_a_checkpoint_and_leaves_nobody(project: Project, tmp_path, monkeypatch) -> None:
-    study = Study(project, tmp_path / "study", monkeypatch, iterations=10**6)
+def test_an_interrupt_lets_cells_write_a_checkpoint_and_leaves_nobody(long_study) -> None:
+    study = long_study(10**6)
     job = study.job(CELL)
 
     def interrupt() -> None:
@@ -375,8 +381,8 @@ def test_an_interrupt_lets_cells_write_a_checkpoint_and_leaves_nobody(project: P
 
 
 @pytest.mark.slow
-def test_orphans_end_themselves(project: Project, tmp_path, monkeypatch) -> None:
-    study = Study(project, tmp_path / "study", monkeypatch, iterations=10**6)
+def test_orphans_end_themselves(long_study) -> None:
+    study = long_study(10**6)
     job = study.job(CELL)
 
     def kill_the_parent() -> None:
@@ -396,8 +402,8 @@ def test_orphans_end_themselves(project: Project, tmp_path, monkeypatch) -> None
     assert Scratch(job.folder).checkpoint.exists()
 
 
-def test_a_cell_whose_data_changed_after_submission_refuses(project: Project, tmp_path, monkeypatch) -> None:
-    study = Study(project, tmp_path / "study", monkeypatch, iterations=4)
+def test_a_cell_whose_data_changed_after_submission_refuses(long_study, tmp_path) -> None:
+    study = long_study(4)
     job = study.job(CELL)
     arguments, environment, where = command(job, study.means, folder=tmp_path / "another")
     done = subprocess.run(arguments, cwd=where, env=os.environ | environment, capture_output=True, text=True)

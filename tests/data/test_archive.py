@@ -3,8 +3,6 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,6 +14,7 @@ from safeecgmatch.data.archive import Request, archive_root, dataset_folder, obt
 from safeecgmatch.data.manifest import check_archive, read_manifest
 from safeecgmatch.data.phantom import archives
 from safeecgmatch.errors import UserError
+from tests.conftest import build_mirror
 from tests.data.http_server import serving
 from tests.data.trees import AT_100_HZ, PTBXL, SIGNAL, files_in, request, write_tree
 
@@ -178,9 +177,7 @@ def test_mirror_of_real_records(
 ) -> None:
     """A mirror used in place and the same mirror fetched over HTTP give the same manifest."""
     mirror, manifest = tmp_path / "mirror", tmp_path / f"{dataset}.csv"
-    script = material / "data" / "make_mirror.py"
-    rate = ["--rate", "100"] if dataset == "ptbxl" else []
-    subprocess.run([sys.executable, str(script), dataset, str(mirror), "--limit", "30", *rate], check=True)
+    build_mirror(material, dataset, mirror, "--limit", "30", *(["--rate", "100"] if dataset == "ptbxl" else []))
     entries = obtain(request("path", mirror, dataset), manifest)
     records = 30 if dataset == "ptbxl" else 130  # the Challenge mirror always holds 100 original samples
     assert sum(entry.file.endswith(".hea") for entry in entries) == records

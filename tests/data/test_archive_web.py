@@ -5,28 +5,23 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from safeecgmatch.data import http
 from safeecgmatch.data.archive import dataset_folder, obtain
 from safeecgmatch.data.inventory import ListedFile
 from safeecgmatch.data.manifest import check_archive, read_manifest
 from safeecgmatch.errors import UserError
-from tests.data.http_server import FaultyServer, serving
+from tests.data.http_server import FaultyServer
 from tests.data.trees import AT_100_HZ, OUTSIDE, PTBXL, SIGNAL, files_in, request, sums_of, write_tree, write_zip
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyServer]:
-    monkeypatch.setattr(http, "FIRST_WAIT", 0.01)
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    with serving() as server:
-        publish(server, PTBXL)
-        monkeypatch.setenv("SAFEECGMATCH_PTBXL_URL", server.url + "ptb-xl/1.0.3")
-        yield server
+def server(faulty_server: FaultyServer, monkeypatch: pytest.MonkeyPatch) -> FaultyServer:
+    publish(faulty_server, PTBXL)
+    monkeypatch.setenv("SAFEECGMATCH_PTBXL_URL", faulty_server.url + "ptb-xl/1.0.3")
+    return faulty_server
 
 
 def publish(server: FaultyServer, files: dict[str, bytes], sums: bytes | None = None) -> None:

@@ -4,7 +4,6 @@ import hashlib
 import random
 import ssl
 import time
-from collections.abc import Iterator
 from email.utils import formatdate
 from pathlib import Path
 
@@ -14,18 +13,15 @@ from safeecgmatch.data import connection, http
 from safeecgmatch.data.http import RemoteFile, fetch_all, part_of, retry_after
 from safeecgmatch.errors import UserError
 from safeecgmatch.progress import Progress
-from tests.data.http_server import FaultyServer, serving
+from tests.data.http_server import FaultyServer
 
 BODY = random.Random(1).randbytes(300_000)
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyServer]:
-    monkeypatch.setattr(http, "FIRST_WAIT", 0.01)
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    with serving() as server:
-        server.files["a.bin"] = BODY
-        yield server
+def server(faulty_server: FaultyServer) -> FaultyServer:
+    faulty_server.files["a.bin"] = BODY
+    return faulty_server
 
 
 def job(server: FaultyServer, folder: Path, name: str = "a.bin", sha256: str | None = None) -> RemoteFile:
@@ -36,41 +32,36 @@ def left_in(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
-def test_whole_file_arrives_and_no_part_stays(server: FaultyServer, tmp_path: Path) -> None:
-    fetch_all([job(server, tmp_path)], "test")
-    assert (tmp_path / "a.bin").read_bytes() == BODY
-    assert left_in(tmp_path) == ["a.bin"]
-    assert server.gets("a.bin") == [None]
+def fetch(server: FaultyServer, folder: Path) -> None:
+    fetch_all([job(server, folder)], "test")
+    assert (folder / "a.bin").read_bytes() == BODY
+    assert left_in(folder) == ["a.bin"]
 
 
-def test_cut_connection_continues_where_it_stopped(server: FaultyServer, tmp_path: Path) -> None:
-    server.faults["a.bin"] = ["cut 100000", "cut 50000"]
-    fetch_all([job(server, tmp_path)], "test")
-    assert (tmp_path / "a.bin").read_bytes() == BODY
-    assert server.gets("a.bin") == [None, "bytes=100000-", "bytes=150000-"]
-
-
-def test_stalled_connection_is_dropped_and_continued(
-    server: FaultyServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("faults", "asked"),
+    [
+        ([], [None]),
+        (["cut 100000", "cut 50000"], [None, "bytes=100000-", "bytes=150000-"]),
+        (["stall 70000"], [None, "bytes=70000-"]),
+        (["cut 20000"] * (http.TRIES + 4), [None, *(f"bytes={n * 20000}-" for n in range(1, http.TRIES + 5))]),
+        (["wrong"], [None, None]),
+    ],
+    ids=["none", "cut", "stalled", "more cuts than tries, each with bytes", "wrong bytes once"],
+)
+def test_a_file_arrives_whole_whatever_happened(
+    server: FaultyServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: list[str], asked: list[str | None]
 ) -> None:
     monkeypatch.setattr(connection, "READ_SECONDS", 0.3)
-    server.faults["a.bin"] = ["stall 70000"]
-    fetch_all([job(server, tmp_path)], "test")
-    assert (tmp_path / "a.bin").read_bytes() == BODY
-    assert server.gets("a.bin") == [None, "bytes=70000-"]
-
-
-def test_more_cuts_than_tries_are_survived_while_each_brings_bytes(server: FaultyServer, tmp_path: Path) -> None:
-    server.faults["a.bin"] = ["cut 20000"] * (http.TRIES + 4)
-    fetch_all([job(server, tmp_path)], "test")
-    assert (tmp_path / "a.bin").read_bytes() == BODY
+    server.faults["a.bin"] = faults
+    fetch(server, tmp_path)
+    assert server.gets("a.bin") == asked
 
 
 def test_server_that_ignores_range_restarts_the_file(server: FaultyServer, tmp_path: Path) -> None:
     server.knows_range = False
     server.faults["a.bin"] = ["cut 100000"]
-    fetch_all([job(server, tmp_path)], "test")
-    assert (tmp_path / "a.bin").read_bytes() == BODY
+    fetch(server, tmp_path)
     assert server.gets("a.bin") == [None, "bytes=100000-"]
 
 
@@ -82,24 +73,22 @@ def test_cuts_without_end_stop_even_when_range_is_ignored(server: FaultyServer, 
     assert left_in(tmp_path) == ["a.bin.part"]
 
 
-def test_part_of_an_earlier_run_is_continued(server: FaultyServer, tmp_path: Path) -> None:
-    part_of(tmp_path / "a.bin").write_bytes(BODY[:1234])
-    fetch_all([job(server, tmp_path)], "test")
-    assert server.gets("a.bin") == ["bytes=1234-"]
-    assert (tmp_path / "a.bin").read_bytes() == BODY
-
-
-def test_complete_part_is_only_renamed(server: FaultyServer, tmp_path: Path) -> None:
-    part_of(tmp_path / "a.bin").write_bytes(BODY)
-    fetch_all([job(server, tmp_path)], "test")
-    assert left_in(tmp_path) == ["a.bin"]
-
-
-@pytest.mark.parametrize("junk", [b"x" * 5000, b"x" * 400_000], ids=["wrong", "too long"])
-def test_foreign_part_is_replaced(server: FaultyServer, tmp_path: Path, junk: bytes) -> None:
-    part_of(tmp_path / "a.bin").write_bytes(junk)
-    fetch_all([job(server, tmp_path)], "test")
-    assert (tmp_path / "a.bin").read_bytes() == BODY
+@pytest.mark.parametrize(
+    ("part", "asked"),
+    [
+        (BODY[:1234], ["bytes=1234-"]),
+        (BODY, ["bytes=300000-"]),
+        (b"x" * 5000, ["bytes=5000-", None]),
+        (b"x" * 400_000, ["bytes=400000-", None]),
+    ],
+    ids=["begun", "complete", "foreign", "foreign and too long"],
+)
+def test_part_of_an_earlier_run_is_continued_or_replaced(
+    server: FaultyServer, tmp_path: Path, part: bytes, asked: list[str | None]
+) -> None:
+    part_of(tmp_path / "a.bin").write_bytes(part)
+    fetch(server, tmp_path)
+    assert server.gets("a.bin") == asked
 
 
 def test_file_that_changes_on_the_server_is_not_pieced_together(server: FaultyServer, tmp_path: Path) -> None:
@@ -119,13 +108,6 @@ def test_file_that_changes_on_the_server_is_not_pieced_together(server: FaultySe
     assert len(server.gets("a.bin")) == 2
 
 
-def test_wrong_bytes_once_are_fetched_once_more(server: FaultyServer, tmp_path: Path) -> None:
-    server.faults["a.bin"] = ["wrong"]
-    fetch_all([job(server, tmp_path)], "test")
-    assert (tmp_path / "a.bin").read_bytes() == BODY
-    assert server.gets("a.bin") == [None, None]
-
-
 def test_wrong_bytes_always_name_the_file(server: FaultyServer, tmp_path: Path) -> None:
     server.always["a.bin"] = "wrong"
     with pytest.raises(UserError, match=r"a\.bin was fetched twice and its checksum was not the one in SHA256SUMS"):
@@ -137,8 +119,7 @@ def test_wrong_bytes_always_name_the_file(server: FaultyServer, tmp_path: Path) 
 def test_busy_server_is_asked_again(server: FaultyServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "FIRST_WAIT", 1000.0)  # so only the server's own wish can make this test quick
     server.faults["a.bin"] = ["busy 0", "busy 0"]
-    fetch_all([job(server, tmp_path)], "test")
-    assert (tmp_path / "a.bin").read_bytes() == BODY
+    fetch(server, tmp_path)
 
 
 def test_server_that_stays_busy_is_given_up(server: FaultyServer, tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ META = torch.device("meta")
 HOST = {"selected"}  # OpenMatch's list of pool positions, read by the host to gather records
 CELLS = [(name, protocol, False) for name in known_methods() for protocol in ("paper", "release")]
 CELLS += [("tstfc", "release", True)]  # with the propagation that the published code never reaches
-EVERY_CELL = pytest.mark.parametrize(("name", "protocol", "reachable"), CELLS)
+EVERY_CELL = pytest.mark.parametrize(("name", "protocol", "reachable"), CELLS, scope="module")  # cell by cell
 
 
 def new(name: str, protocol: str, reachable: bool) -> Training:

@@ -13,7 +13,7 @@ from safeecgmatch.methods.parts.branch import Calibration
 from safeecgmatch.methods.parts.smoothing import TICKS, empty_table
 from safeecgmatch.protocols import switches
 from tests.methods.parts.test_calibration import GOLDEN, RELATIVE, golden_inputs
-from tests.methods.toy import bits, hyper_of, run, toy_training
+from tests.methods.toy import hyper_of, toy_training
 
 EAGER = {"inlier_threshold": 0.4, "confidence_threshold": 0.35}  # so that records are selected from the start
 
@@ -92,18 +92,6 @@ def test_pseudo_labels_and_smoothing_targets_carry_no_gradient() -> None:
     torch.testing.assert_close(grad, (p - targets) / 6, rtol=1e-3, atol=1e-5)  # up to the 1e-5 inside the logarithm
 
 
-@pytest.mark.parametrize("protocol", ["paper", "release"])
-def test_before_the_start_the_late_terms_are_exactly_zero(protocol: str) -> None:
-    now = calibration(1.5, requires_grad=True)
-    early = step(golden_inputs()["y"], golden_heads(), now, hyper(**EAGER), chosen(protocol), late=False)
-    late = step(golden_inputs()["y"], golden_heads(), now, hyper(**EAGER), chosen(protocol), late=True)
-    assert [early.terms[name].item() for name in ("cls_cal", "ood_cal", "fix")] == [0.0, 0.0, 0.0]
-    assert [late.terms[name].item() > 0 for name in ("cls_cal", "ood_cal", "fix")] == [True] * 3
-    assert not early.accepted.any() and not early.total.requires_grad
-    base = early.terms["cls"] + 0.5 * early.terms["ood"] + 0.5 * early.terms["socr"]
-    assert early.total.item() == base.item()
-
-
 def until(training: Training, iterations: int) -> CaliMatch:
     while training.n < iterations:
         training.iterate()
@@ -125,37 +113,3 @@ def test_adam_knows_nothing_of_a_temperature_before_the_start() -> None:
         assert training.optimizer.state[temperature]["step"] == 1
         assert abs(temperature.item() - 1.5) == pytest.approx(0.01, rel=1e-3)
     assert not bool(method.branch.table_class.isnan().all())
-
-
-@pytest.mark.parametrize(("protocol", "ends"), [("paper", (0.2, 5.0)), ("release", (0.1, 7.0))])
-def test_temperatures_are_clamped_under_paper_and_free_under_release(protocol: str, ends: tuple[float, float]) -> None:
-    training = toy_training("calimatch", protocol)
-    branch = until(training, 4).branch
-    with torch.no_grad():
-        branch.t_class.fill_(0.1)
-        branch.t_ova.fill_(7.0)
-    training.iterate()
-    assert (branch.t_class.item(), branch.t_ova.item()) == pytest.approx(ends, abs=0.02)
-    if protocol == "paper":
-        assert branch.t_class.item() >= torch.tensor(0.2).item() and branch.t_ova.item() <= 5.0
-
-
-def test_tables_are_those_of_the_weights_at_the_evaluation() -> None:
-    training = run(toy_training("calimatch", "paper"))
-    method = training.method
-    stored = bits(method.state_dict())
-    method.after_outputs(method.validate_now(training.n))
-    assert bits(method.state_dict()) == stored
-    assert set(training.history[-1]) >= {"temperature.class.main", "temperature.ova.main", "loss.cls_cal", "mask_rate"}
-
-
-def test_prediction_is_tempered_and_scores_unseen_records() -> None:
-    method = until(toy_training("calimatch", "paper"), 3)
-    outputs = method.validate_now(3).outputs
-    prediction = method.predict(outputs)["main"]
-    z, o = outputs["class_logits.main"], outputs["ova_logits.main"]
-    t_class, t_ova = method.branch.t_class.item(), method.branch.t_ova.item()
-    p = (z / t_class).softmax(dim=1)
-    q = torch.sigmoid((o[:, 3:] - o[:, :3]) / t_ova)
-    torch.testing.assert_close(prediction.log_probs.exp(), p)
-    torch.testing.assert_close(prediction.ood_score, 1 - (p * q).sum(dim=1))

@@ -7,75 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from safeecgmatch.methods.complematch.losses import complementarity
-from safeecgmatch.methods.complematch.method import step
-from safeecgmatch.methods.parts.contrast import supcon_raw
-from safeecgmatch.methods.parts.propagation import PseudoLabels
-from tests.methods.toy import all_losses, one_batch, run_to, toy_training, weights
-
-
-def test_step_on_plain_logits() -> None:
-    generator = torch.Generator().manual_seed(0)
-    z = list(torch.randn(3, 6, 3, generator=generator, dtype=torch.float64))
-    v, other = torch.randn(6, 4, generator=generator), torch.randn(6, 3, generator=generator, dtype=torch.float64)
-    y = torch.tensor([0, 1, 1])
-    by_other = PseudoLabels(torch.tensor([2, 0, 1]), torch.tensor([True, False, True]))
-    terms = step(z, v, other, y, by_other, 50.0)
-    rows = torch.tensor([0, 1, 2, 3, 5])
-    expected = torch.nn.functional.cross_entropy(z[0][rows], torch.tensor([0, 1, 1, 2, 1]))
-    torch.testing.assert_close(terms["supervised"], expected)
-    augmented = sum(torch.nn.functional.cross_entropy(part[:3], y) for part in z[1:])
-    torch.testing.assert_close(terms["augmented"], augmented)
-    torch.testing.assert_close(terms["contrast"], supcon_raw(v[:3], y, 50.0))
-    torch.testing.assert_close(terms["complementarity"], complementarity(z[0], other))
-
-
-def weighted(terms: dict[str, torch.Tensor], augmented: float) -> torch.Tensor:
-    weights = {"supervised": 1.0, "augmented": augmented, "contrast": 0.05, "complementarity": 1.0}
-    return torch.stack([weights[name.split(".")[0]] * value for name, value in terms.items()]).sum()
-
-
-def test_warm_up_ramps_the_augmented_views_and_ignores_the_pool() -> None:
-    training = toy_training("complematch", "paper")  # the warm-up is half of 24 iterations
-    for n in (0, 3, 11):
-        (losses,) = all_losses(training, n)
-        torch.testing.assert_close(losses.total, weighted(losses.terms, n / 12))
-        assert losses.accepted is not None and not losses.accepted.any() and len(losses.accepted) == 8
-    assert not training.method.co_training.queues["time"].labels  # type: ignore[union-attr]
-    losses.total.backward()
-    idle = {name for name, p in training.method.named_parameters() if p.grad is None}
-    assert idle == {name for name, _ in training.method.named_parameters() if "_first" in name or "_second" in name}
-
-
-def test_two_optimiser_steps_per_iteration_afterwards() -> None:
-    training = toy_training("complematch", "paper")
-    run_to(training, 14)
-    parts = training.method.losses(one_batch(training), 14)
-    training.method.train()
-    first = next(parts)
-    assert first.step and set(first.terms) == {"simclr.time", "simclr.freq"} and first.accepted is None
-    training.optimizer.zero_grad()
-    first.total.backward()
-    reached = {name.split(".")[1] for name, p in training.method.named_parameters() if p.grad is not None}
-    assert reached == {"time", "freq", "time_first", "time_second", "freq_first", "freq_second"}
-    before = weights(training)
-    training.optimizer.step()
-    training.optimizer.zero_grad()
-    assert any(not torch.equal(value, before[name]) for name, value in weights(training).items())
-    (second,) = parts
-    assert not second.step and second.accepted is not None
-    torch.testing.assert_close(second.total, weighted(second.terms, 0.5))
-
-
-def test_pseudo_labels_are_accepted_once_the_queue_is_full() -> None:
-    training = toy_training("complematch", "paper", iterations=40)
-    run_to(training, 20)
-    accepted = []
-    for n in range(20, 30):
-        losses = all_losses(training, n)[1]
-        assert losses.accepted is not None
-        accepted.append(int(losses.accepted.sum()))
-    assert accepted[:2] == [0, 0] and sum(accepted[2:]) > 0
+from tests.methods.toy import all_losses, toy_training
 
 
 def test_views_of_a_record_are_the_same_in_every_iteration() -> None:

@@ -21,14 +21,15 @@ from tests.methods.toy import CLASSES, assert_same, bits, run, run_to, toy_train
 PROTOCOLS = ("paper", "release")
 CELLS = [(name, protocol) for name in known_methods() for protocol in PROTOCOLS]
 STOP = 10  # inside every phase border that is at an evaluation
-EVERY_CELL = pytest.mark.parametrize(("name", "protocol"), CELLS)
+# The scope lets the tests of a cell follow each other, so that they share its run also where workers share the tests.
+EVERY_CELL = pytest.mark.parametrize(("name", "protocol"), CELLS, scope="module")
 
 
 def new(name: str, protocol: str) -> Training:
     return toy_training(name, protocol, lambda_sum=1.0 if name == "safeecgmatch" else None)
 
 
-@functools.cache
+@functools.lru_cache(maxsize=1)
 def whole_run(name: str, protocol: str) -> tuple[Training, bytes]:
     """A cell trained to the end, and its checkpoint on the way as the bytes of a file."""
     training, file = new(name, protocol), io.BytesIO()

@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from safeecgmatch.engine.contract import Evaluation
 from safeecgmatch.methods.ecgmatch.losses import relationship_cosine
-from safeecgmatch.methods.ecgmatch.step import Targets, neighbour_targets, step
+from safeecgmatch.methods.ecgmatch.step import neighbour_targets, step
 from safeecgmatch.methods.parts.teacher import Teacher
-from tests.methods.toy import POOL, all_losses, assert_same, run_to, switches_of, toy_training, weights
+from tests.methods.toy import run_to, switches_of, toy_training
 from tests.vectors import load_vector
 
 
@@ -71,58 +70,6 @@ def test_pretraining_ends_with_an_evaluation(iterations: int, every: int, expect
     assert not method.competes(expected) and method.competes(expected + every)
 
 
-def test_best_pretraining_weights_start_student_teacher_and_bank() -> None:
-    training = toy_training("ecgmatch", "paper", iterations=40, evaluate_every=4, switches={"pretraining": 12_000})
-    method: Any = training.method
-    assert method.pretraining == 12
-    run_to(training, 4)
-    best = weights(training)
-
-    def evaluated(iteration: int, accuracy: float) -> None:
-        method.after_evaluation(Evaluation(iteration, {}, torch.empty(0), accuracy))
-
-    evaluated(4, 0.9)
-    run_to(training, 8)  # goes on and evaluates; now pretend that it was worse
-    method.best_accuracy = 0.9
-    method.best_weights = {name.removeprefix("network."): value for name, value in best.items()}
-    assert training.optimizer.state and method.bank is None
-    for _ in range(4):
-        training.iterate()
-    evaluated(12, 0.9)  # a tie: the earlier weights stay the best
-    assert_same(weights(training), best)
-    assert_same(method.teacher.state(), {name.removeprefix("network."): value for name, value in best.items()})
-    assert not training.optimizer.state
-    method.eval()
-    raw = training.pool.batch(torch.arange(POOL))
-    torch.testing.assert_close(method.bank.features, method.network.features(raw).detach())
-    torch.testing.assert_close(method.bank.scores, torch.sigmoid(method.network(raw)).detach())
-
-
-def test_pool_is_idle_in_pretraining_and_used_afterwards() -> None:
-    training = toy_training("ecgmatch", "paper")
-    (losses,) = all_losses(training, 0)
-    assert set(losses.terms) == {"supervised"} and losses.accepted is not None and not losses.accepted.any()
-    run_to(training, 4)
-    (losses,) = all_losses(training, 4)
-    assert set(losses.terms) == {"supervised", "neighbour", "relationship"}
-    assert losses.accepted is not None and losses.accepted.all() and losses.pseudo is not None
-    assert losses.terms["neighbour"] > 0
-
-
-def test_own_row_is_allowed_and_banks_are_overwritten() -> None:
-    training = toy_training("ecgmatch", "paper")
-    run_to(training, 4)
-    method: Any = training.method
-    batch, _ = training.draw()
-    before = method.bank.features.clone()
-    targets: Targets = method._targets(method.bank, batch.position_u, batch.x_u + 1.0)
-    changed = (method.bank.features != before).any(dim=1)
-    assert set(torch.where(changed)[0].tolist()) <= set(batch.position_u.tolist()) and changed.any()
-    # Student and teacher are still equal, so each record is its own nearest row.
-    assert torch.equal(targets.nearest[:, 0], batch.position_u)
-    assert method.network.training and not method.teacher.network.training
-
-
 @pytest.mark.parametrize("buffers", ["frozen", "copy", "ema"])
 def test_teacher_batch_norm_follows_the_switch(buffers: str) -> None:
     training = toy_training("ecgmatch", "paper", switches={"teacher_bn": buffers})
@@ -133,14 +80,6 @@ def test_teacher_batch_norm_follows_the_switch(buffers: str) -> None:
     teacher, student = method.teacher.state()["stem_bn.running_mean"], method.network.stem_bn.running_mean
     assert torch.equal(teacher, before) == (buffers == "frozen")
     assert torch.equal(teacher, student) == (buffers == "copy")
-
-
-def test_probabilities_are_sigmoids_divided_by_their_sum() -> None:
-    method = toy_training("ecgmatch", "paper").method.eval()
-    x = torch.randn(5, 2, 64, generator=torch.Generator().manual_seed(0))
-    sigmoids = torch.sigmoid(method.network(x))  # type: ignore[operator]
-    probabilities = method.predict(method.outputs(x))["main"].log_probs.exp()
-    torch.testing.assert_close(probabilities, sigmoids / sigmoids.sum(dim=1, keepdim=True))
 
 
 @pytest.mark.parametrize("option", [{"views": "ecg_augment"}, {"relationship": "euclidean"}])

@@ -14,17 +14,11 @@ from torch import Tensor
 from safeecgmatch.engine.loop import Row, Training
 from tests.methods.tagged import POOL, Drawn, Expected, Oracle, Probe, close, cross_entropy, follow, strong, weak
 
+pytestmark = pytest.mark.usefixtures("unit_features")
 ITERATIONS, EVERY, CLASSES, NEIGHBOURS = 14, 2, 3, 5
 PRETRAINING = 6  # three evaluations
 RAMP = 7
 DECAY = 0.9998 ** (50_000 / ITERATIONS)
-
-
-@pytest.fixture(autouse=True)
-def unit_features(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The backbone's features have length 1, and cosines rely on it."""
-    raw = Probe.features
-    monkeypatch.setattr(Probe, "features", lambda self, x: F.normalize(raw(self, x), dim=1))
 
 
 def binary(z: Tensor, target: Tensor) -> Tensor:

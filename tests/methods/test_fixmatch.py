@@ -9,7 +9,6 @@ import torch
 import torch.nn.functional as F
 
 from safeecgmatch.methods.fixmatch.method import FixMatchHyper, FixMatchSwitches, step
-from safeecgmatch.methods.parts.losses import accept_confident, exponential_ramp
 from tests.methods.toy import run, toy_training
 
 HYPER = FixMatchHyper(threshold=0.95, lambda_u=1.0)
@@ -24,12 +23,6 @@ def logits_of(confidence: list[float]) -> torch.Tensor:
     """Class 1 of two has exactly these probabilities (float64)."""
     p = torch.tensor(confidence, dtype=torch.float64)
     return torch.stack([torch.zeros_like(p), (p / (1 - p)).log()], dim=1)
-
-
-def test_ramp_values() -> None:
-    values = [exponential_ramp(n, 500) for n in (0, 100, 250, 499, 500, 10_000)]
-    assert values == pytest.approx([0.0067, 0.0408, 0.2865, 0.99998, 1.0, 1.0], abs=5e-5)
-    assert exponential_ramp(0, 0) == 1.0
 
 
 def test_pseudo_label_loss_over_batch_or_selected() -> None:
@@ -48,32 +41,11 @@ def test_pseudo_label_loss_over_batch_or_selected() -> None:
     assert not too_early.accepted.any() and too_early.total == too_early.terms["supervised"]
 
 
-def test_threshold_includes_its_value_unless_strict() -> None:
-    logits = torch.tensor([[0.0, 0.0], [0.0, 1.0]])
-    assert accept_confident(logits, 0.5, strict=False)[1].tolist() == [True, True]
-    assert accept_confident(logits, 0.5, strict=True)[1].tolist() == [False, True]
-
-
 def test_pseudo_labels_carry_no_gradient() -> None:
     weak, strong = logits_of([0.99, 0.6]).requires_grad_(), logits_of([0.7, 0.7]).requires_grad_()
     result = step(strong, torch.tensor([0, 1]), weak, strong, HYPER, switches(), 1.0)
     into_weak, into_strong = torch.autograd.grad(result.terms["pseudo"], [weak, strong], allow_unused=True)
     assert into_weak is None and into_strong.abs().sum(dim=1).gt(0).tolist() == [True, False]
-
-
-@pytest.mark.parametrize(("protocol", "early"), [("paper", False), ("release", True)])
-def test_warm_up(protocol: str, early: bool) -> None:
-    """`paper`: exactly nothing before iteration 500 of 50,000; `release`: a ramp from the first iteration."""
-    training = toy_training("fixmatch", protocol, iterations=500, hyper={"threshold": 0.34})
-    for _ in range(5):
-        training.iterate()
-    row = training.monitor.summary()
-    assert (row["loss.pseudo"] > 0, row["mask_rate"] > 0) == (early, early)  # type: ignore[operator]
-    training.monitor.clear()
-    training.iterate()
-    row = training.monitor.summary()
-    assert row["loss.pseudo"] > 0  # type: ignore[operator]
-    assert row["loss.total"] == pytest.approx(row["loss.supervised"] + row["loss.pseudo"], rel=1e-6)  # type: ignore[operator]
 
 
 def test_supervised_uses_no_unlabelled_record() -> None:

@@ -8,15 +8,13 @@ import torch
 from safeecgmatch.engine.contract import Prediction
 from safeecgmatch.engine.loop import Training
 from safeecgmatch.engine.signals import SignalSet
-from safeecgmatch.engine.views import spectrum
 from safeecgmatch.methods.calimatch.method import CaliMatch
 from safeecgmatch.methods.parts.branch import Branch
-from safeecgmatch.methods.parts.temperature import fit_ova_temperature, fit_temperature
 from safeecgmatch.methods.safeecgmatch.method import SafeECGMatch, fuse
 from safeecgmatch.methods.safeecgmatch.views import spectral_views
 from safeecgmatch.metrics import auroc
 from tests.methods.harness import learn, make_training
-from tests.methods.toy import LEADS, SAMPLES, accepted_unseen_share, bits, run, toy_training
+from tests.methods.toy import accepted_unseen_share, bits, run, toy_training
 
 EAGER = {"inlier_threshold": 0.4, "confidence_threshold": 0.35}  # so that records are selected from the start
 LATE = ("cls_cal", "ood_cal", "fix")
@@ -56,14 +54,6 @@ def test_time_branch_is_calimatch_bit_for_bit_whatever_lambda_sum() -> None:
     assert len({frozenset(branch.items()) for branch in frequency.values()}) == 3, "lambda_sum does nothing at all"
 
 
-def test_the_paper_s_time_branch_does_not_depend_on_lambda_sum_either() -> None:
-    ends = [
-        bits(safe(run(toy_training("safeecgmatch", "paper", lambda_sum=value, hyper=EAGER))).time.state_dict())
-        for value in (0.0, 3.0)
-    ]
-    assert ends[0] == ends[1]
-
-
 def test_without_frequency_branch_nothing_of_it_is_left() -> None:
     training = run(toy_training("safeecgmatch", "paper", lambda_sum=0.0))
     method = safe(training)
@@ -71,19 +61,6 @@ def test_without_frequency_branch_nothing_of_it_is_left() -> None:
     assert not [name for name in method.state_dict() if name.startswith("freq")]
     assert set(method.predict(method.validate_now(20).outputs)) == {"time"}
     assert not [name for name in training.history[-1] if name.endswith(".freq")]
-
-
-@pytest.mark.parametrize(("protocol", "branch"), [("paper", "fused"), ("release", "time")])
-def test_all_three_predictions_are_given_and_one_is_reported(protocol: str, branch: str) -> None:
-    method = safe(toy_training("safeecgmatch", protocol, lambda_sum=1.0))
-    outputs = method.validate_now(0).outputs
-    predictions = method.predict(outputs)
-    assert set(predictions) == {"time", "freq", "fused"} and method.reported_branch() == branch
-    tempered = [(outputs[f"class_logits.{name}"] / 1.5).softmax(dim=1) for name in ("time", "freq")]
-    torch.testing.assert_close(predictions["fused"].log_probs.exp(), (tempered[0] + tempered[1]) / 2)
-    scores = [predictions[name].ood_score for name in ("time", "freq", "fused")]
-    assert all(score is not None for score in scores)
-    torch.testing.assert_close(scores[2], (scores[0] + scores[1]) / 2)  # type: ignore[operator]
 
 
 def test_fusing_saturated_branches_stays_finite() -> None:
@@ -104,44 +81,6 @@ def test_spectral_views() -> None:
     assert bool(torch.where(hidden[:, None], first, masked).equal(first)) and len(set(map(tuple, hidden.tolist()))) > 1
 
 
-def test_frequency_branch_sees_spectra_at_evaluation() -> None:
-    method = safe(toy_training("safeecgmatch", "paper", lambda_sum=1.0)).eval()
-    x = torch.randn(3, LEADS, SAMPLES)
-    z, o = freq(method)(spectrum(x))
-    outputs = method.outputs(x)
-    assert torch.equal(outputs["class_logits.freq"], z) and torch.equal(outputs["ova_logits.freq"], o)
-
-
-def test_paper_temperatures_are_fitted_on_validation_for_the_weights_they_are_saved_with() -> None:
-    training = run(toy_training("safeecgmatch", "paper", iterations=30, lambda_sum=1.0, hyper=EAGER))
-    method = safe(training)
-    for branch in method.branches().values():
-        for temperature in (branch.t_class, branch.t_ova):
-            assert temperature.grad is None and temperature not in training.optimizer.state
-    method.load_state_dict(training.chosen().weights)
-    now = method.validate_now(training.n)
-    for name, branch in method.branches().items():
-        wanted = fit_temperature(now.outputs[f"class_logits.{name}"], now.labels)
-        assert branch.t_class.item() == pytest.approx(wanted, rel=1e-6)
-        wanted = fit_ova_temperature(now.outputs[f"ova_logits.{name}"], now.labels)
-        assert branch.t_ova.item() == pytest.approx(wanted, rel=1e-6)
-    saved = bits(method.state_dict())
-    method.after_outputs(now)
-    assert bits(method.state_dict()) == saved  # the tables too
-
-
-def test_paper_temperatures_are_first_fitted_at_the_start() -> None:
-    training = toy_training("safeecgmatch", "paper", iterations=500, evaluate_every=500, lambda_sum=1.0)
-    method = safe(training)
-    assert method.start == 5
-    seen = []
-    for _ in range(8):
-        training.iterate()
-        seen.append(tuple(method.monitors().values()))
-    assert seen[:5] == [(1.5,) * 4] * 5 and 1.5 not in seen[5]
-    assert seen[5:] == [seen[5]] * 3  # constant until the next evaluation
-
-
 @pytest.mark.parametrize(("protocol", "shared"), [("paper", False), ("release", True)])
 def test_frequency_tables_are_its_own_or_the_time_branch_s(protocol: str, shared: bool) -> None:
     method = safe(toy_training("safeecgmatch", protocol, lambda_sum=1.0))
@@ -150,24 +89,6 @@ def test_frequency_tables_are_its_own_or_the_time_branch_s(protocol: str, shared
     assert (bits(time) == bits(own)) == shared
     method.time.table_class.fill_(0.25)
     assert not bool((freq(method).table_class == 0.25).any())
-
-
-@pytest.mark.parametrize("protocol", ["paper", "release"])
-@pytest.mark.parametrize(("variant", "plain"), [("no_freq_cal", ("freq",)), ("no_cal", ("time", "freq"))])
-def test_ablation_takes_calibration_away_and_nothing_else(protocol: str, variant: str, plain: tuple[str, ...]) -> None:
-    options = {"lambda_sum": 1.0, "hyper": EAGER, "switches": {"stop_at_val_1": False}}
-    training = run(toy_training("safeecgmatch", protocol, variant=variant, **options))
-    full = run(toy_training("safeecgmatch", protocol, **options))
-    last, method = training.history[-1], safe(training)
-    for name, branch in method.branches().items():
-        calibrated = name not in plain
-        for loss in ("cls_cal", "ood_cal"):
-            assert (last[f"loss.{loss}.{name}"] > 0) == calibrated
-        assert last[f"loss.fix.{name}"] > 0
-        assert ((branch.t_class.item(), branch.t_ova.item()) == (1.0, 1.0)) != calibrated
-    same_time = bits(method.time.state_dict()) == bits(safe(full).time.state_dict())
-    assert same_time == (variant == "no_freq_cal")
-    assert bits(freq(method).network.state_dict()) != bits(freq(safe(full)).network.state_dict())
 
 
 @pytest.mark.parametrize("protocol", ["paper", "release"])

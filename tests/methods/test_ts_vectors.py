@@ -30,6 +30,15 @@ def close(actual: Tensor, expected: Any, vector: dict[str, Any]) -> None:
     torch.testing.assert_close(actual.detach(), wanted, atol=vector["atol"], rtol=vector["rtol"])
 
 
+def close_with_gradients(loss: Tensor, wanted: Any, vector: dict[str, Any], *leaves: tuple[Tensor, Any]) -> None:
+    """The loss, and its gradient in every leaf; an empty one stands for zeros."""
+    close(loss, wanted, vector)
+    loss.backward()
+    for leaf, expected in leaves:
+        assert leaf.grad is not None
+        close(leaf.grad, expected or torch.zeros_like(leaf).tolist(), vector)
+
+
 def cases(name: str) -> list[Any]:
     return [pytest.param(case, id=str(case.get("name", case.get("tau")))) for case in load_vector(name)["cases"]]
 
@@ -58,10 +67,7 @@ def test_supcon_on_raw_rows(case: dict[str, Any], dtype: torch.dtype) -> None:
     vector = load_vector("tstfc_original_supcon")
     rows = with_gradient(case["embeddings"], dtype)
     loss = supcon_raw(rows, torch.tensor(case["labels"]), case["temperature"])
-    close(loss, case["loss"], vector)
-    loss.backward()
-    assert rows.grad is not None
-    close(rows.grad, case["grad"] or torch.zeros_like(rows).tolist(), vector)
+    close_with_gradients(loss, case["loss"], vector, (rows, case["grad"]))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -71,10 +77,7 @@ def test_masked_soft_cross_entropy(case: dict[str, Any], dtype: torch.dtype) -> 
     logits, targets = with_gradient(vector["logits"], dtype), torch.tensor(vector["targets"], dtype=dtype)
     mask = torch.tensor(case["mask"])
     loss = masked_soft_cross_entropy(logits, targets, mask, case["use_confidence_weight"])
-    close(loss, case["loss"], vector)
-    loss.backward()
-    assert logits.grad is not None
-    close(logits.grad, case["grad_logits"] or torch.zeros_like(logits).tolist(), vector)
+    close_with_gradients(loss, case["loss"], vector, (logits, case["grad_logits"]))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -83,15 +86,10 @@ def test_complementarity_from_both_sides(case: dict[str, Any], dtype: torch.dtyp
     vector = load_vector("complematch_original_complementarity_loss")
     time, freq = with_gradient(case["logits_time"], dtype), with_gradient(case["logits_freq"], dtype)
     time_side = complementarity(time, freq, case["threshold"], case["k"])
-    close(time_side, case["loss"], vector)
-    time_side.backward()
-    assert time.grad is not None and freq.grad is None
-    close(time.grad, case["grad_time_with_freq_detached"], vector)
+    close_with_gradients(time_side, case["loss"], vector, (time, case["grad_time_with_freq_detached"]))
+    assert freq.grad is None
     freq_side = complementarity(freq, time, case["threshold"], case["k"])
-    close(freq_side, case["loss_freq_side"], vector)
-    freq_side.backward()
-    assert freq.grad is not None
-    close(freq.grad, case["grad_freq_with_time_detached"], vector)
+    close_with_gradients(freq_side, case["loss_freq_side"], vector, (freq, case["grad_freq_with_time_detached"]))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -100,11 +98,7 @@ def test_simclr(case: dict[str, Any], dtype: torch.dtype) -> None:
     vector = load_vector("complematch_original_simclr")
     first, second = with_gradient(case["z1"], dtype), with_gradient(case["z2"], dtype)
     loss = simclr(first, second, case["tau"])
-    close(loss, case["loss"], vector)
-    loss.backward()
-    assert first.grad is not None and second.grad is not None
-    close(first.grad, case["grad_z1"], vector)
-    close(second.grad, case["grad_z2"], vector)
+    close_with_gradients(loss, case["loss"], vector, (first, case["grad_z1"]), (second, case["grad_z2"]))
 
 
 @pytest.mark.parametrize("case", cases("ecgmatch_release_similarity"))
@@ -145,7 +139,7 @@ def test_relationship_maps_of_the_original(
 def test_ramp() -> None:
     vector = load_vector("ecgmatch_release_rampup")
     ramp = [exponential_ramp(t, vector["W"]) for t in vector["t"]]
-    assert ramp == pytest.approx(vector["ramp"], abs=vector["atol"])
+    assert ramp == pytest.approx(vector["ramp"], abs=vector["atol"]) and exponential_ramp(0, 0) == 1.0
 
 
 def test_relationship_loss_is_flat_at_its_target() -> None:

@@ -8,7 +8,7 @@ import torch
 from safeecgmatch.engine.contract import Evaluation
 from safeecgmatch.methods.parts.propagation import PseudoLabels, better_branch
 from safeecgmatch.methods.tstfc.method import step
-from tests.methods.toy import all_losses, one_batch, run_to, toy_training
+from tests.methods.toy import toy_training
 from tests.vectors import load_vector
 
 
@@ -35,50 +35,6 @@ def test_step_reproduces_the_original() -> None:
             torch.testing.assert_close(tensor.grad, expected, atol=vector["atol"], rtol=vector["rtol"])
 
 
-def test_warm_up_ignores_the_pool() -> None:
-    training = toy_training("tstfc", "paper")  # the warm-up is 30 % of 24: iterations 0..6
-    run_to(training, 7)
-    assert not training.method.co_training.queues["time"].labels  # type: ignore[union-attr]
-    assert [row.get("mask_rate") for row in training.history] == [0.0]
-    (losses,) = all_losses(training, 6)
-    assert len(training.method.co_training.queues["time"].labels) == 0  # type: ignore[union-attr]
-    assert losses.accepted is not None and not losses.accepted.any()
-    (losses,) = all_losses(training, 7)
-    assert len(training.method.co_training.queues["time"].labels) == 1  # type: ignore[union-attr]
-
-
-def test_pseudo_labels_are_accepted_once_the_queue_is_full() -> None:
-    training = toy_training("tstfc", "paper", iterations=40)
-    run_to(training, 12)
-    accepted = []
-    for n in range(12, 24):
-        (losses,) = all_losses(training, n)
-        assert losses.accepted is not None and losses.pseudo is not None
-        assert losses.accepted.shape == losses.pseudo.shape == (8,)
-        accepted.append(int(losses.accepted.sum()))
-    assert accepted[:2] == [0, 0]  # the queue holds one, two batches
-    assert sum(accepted[2:]) > 0
-
-
-def test_gradients_do_not_cross_between_the_branches() -> None:
-    training = toy_training("tstfc", "paper")
-    run_to(training, 12)
-    batch = one_batch(training)
-    training.optimizer.zero_grad()
-    (losses,) = training.method.losses(batch, 12)
-    losses.terms["supervised.time"].backward()
-    reached = {name.split(".")[1] for name, p in training.method.named_parameters() if p.grad is not None}
-    assert reached == {"time"}
-
-
-def test_frequency_branch_sees_amplitude_and_phase_of_every_lead() -> None:
-    method = toy_training("tstfc", "paper").method
-    assert method.backbones["freq"].stem.weight.shape[1] == 2 * method.setting.leads  # type: ignore[index, union-attr]
-    amplitude = toy_training("tstfc", "paper", switches={"frequency_input": "amplitude"})
-    assert amplitude.method.backbones["freq"].stem.weight.shape[1] == method.setting.leads  # type: ignore[index, union-attr]
-    assert len(all_losses(amplitude, 0)) == 1
-
-
 def test_gain_and_offset_of_a_lead_do_not_matter() -> None:
     method = toy_training("tstfc", "paper").method.eval()
     x = torch.randn(4, 2, 64, generator=torch.Generator().manual_seed(0))
@@ -99,13 +55,3 @@ def test_the_better_branch_on_validation_is_reported_and_travels_with_the_weight
     other = toy_training("tstfc", "paper").method
     other.load_state_dict(method.state_dict())
     assert other.reported_branch() == "freq"
-
-
-def test_predictions_of_three_branches() -> None:
-    outputs = {
-        "class_logits.time": torch.tensor([[2.0, 0.0, 0.0]]),
-        "class_logits.freq": torch.tensor([[0.0, 1.0, 0.0]]),
-    }
-    predictions = toy_training("tstfc", "paper").method.predict(outputs)
-    assert set(predictions) == {"time", "freq", "mean"}
-    torch.testing.assert_close(predictions["mean"].log_probs, torch.tensor([[1.0, 0.5, 0.0]]).log_softmax(dim=1))

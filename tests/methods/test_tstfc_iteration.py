@@ -12,19 +12,13 @@ from torch import Tensor, nn
 from safeecgmatch.engine.loop import Row, Training
 from tests.methods.tagged import BATCH, POOL, Drawn, Expected, Oracle, Probe, close, cross_entropy, follow, weak
 
+pytestmark = pytest.mark.usefixtures("unit_features")
 ITERATIONS, EVERY, CLASSES = 14, 3, 3
 WARM_UP, QUEUE, SIGMA, ALPHA = 4, 3, 0.25, 0.99
 NAMES = ("time", "freq")
 OTHER = {"time": "freq", "freq": "time"}
 NEIGHBOURS = {"time": 9, "freq": 6}
 SMALL = {"k_time": 9, "k_freq": 6, "projection_hidden": 6, "projection_dim": 4}
-
-
-@pytest.fixture(autouse=True)
-def unit_features(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The backbone's features have length 1."""
-    raw = Probe.features
-    monkeypatch.setattr(Probe, "features", lambda self, x: F.normalize(raw(self, x), dim=1))
 
 
 def standardised(x: Tensor) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -59,16 +61,16 @@ def test_pooling(source: str, expected: str) -> None:
     close(pool_pairs(torch.tensor(AUGMENT[source], dtype=torch.float64)), AUGMENT[expected])
 
 
-def test_time_warp() -> None:
-    x = torch.tensor(AUGMENT["x"], dtype=torch.float64)[None]
-    factors = torch.tensor(AUGMENT["np_normal_draws_used_by_warps_row0_row1"])[None]
-    close(time_warp(x, factors), [AUGMENT["time_warp_sigma_0.1_npseed0"]])
-
-
-def test_magnitude_warp() -> None:
-    x = torch.tensor(AUGMENT["x"], dtype=torch.float64)[None]
-    factors = torch.tensor(AUGMENT["np_normal_draws_sigma0.05"])[None]
-    close(magnitude_warp(x, factors), [AUGMENT["magnitude_warp_sigma_0.05_npseed0"]])
+@pytest.mark.parametrize(
+    ("warp", "draws", "expected"),
+    [
+        (time_warp, "np_normal_draws_used_by_warps_row0_row1", "time_warp_sigma_0.1_npseed0"),
+        (magnitude_warp, "np_normal_draws_sigma0.05", "magnitude_warp_sigma_0.05_npseed0"),
+    ],
+)
+def test_warps(warp: Callable[[Tensor, Tensor], Tensor], draws: str, expected: str) -> None:
+    x, factors = (torch.tensor(AUGMENT[name], dtype=torch.float64)[None] for name in ("x", draws))
+    close(warp(x, factors), [AUGMENT[expected]])
 
 
 def test_spline_is_scipys_not_a_knot_spline() -> None:
