@@ -60,24 +60,26 @@ def test_only_tracking_imports_mlflow_and_only_its_store_speaks_to_runs():
 
 
 HARMLESS = [
-    ("engine/loop.py", "", "# a remark\n"),
-    ("engine/loop.py", "Train to the end of", "Go on to the end of"),  # a docstring
-    ("methods/fixmatch/method.py", '"""', '"""Indeed: '),
-    ("methods/parts/losses.py", "", "\n# a remark\n"),
-    ("metrics.py", "", "\n\ndef half() -> float:\n    return 0.5\n"),
-    ("reporting/tables.py", "", "\n\ndef empty_table() -> list[str]:\n    return []\n"),
-    ("launching/local.py", "SECONDS_BETWEEN_TICKS = 0.2", "SECONDS_BETWEEN_TICKS = 0.3"),
-    ("launching/cell.py", "PROGRESS = 2.0", "PROGRESS = 3.0"),
-    ("tracking/uploader.py", "LOOKS = 2.0", "LOOKS = 3.0"),
-    ("progress.py", "SECONDS_BETWEEN_LINES = 15.0", "SECONDS_BETWEEN_LINES = 5.0"),
-    ("cli.py", "Everything that was asked for", "All that was asked for"),
+    (f"{PACKAGE}/{file}", old, new)
+    for file, old, new in (
+        ("engine/loop.py", "", "# a remark\n"),
+        ("engine/loop.py", "Train to the end of", "Go on to the end of"),  # a docstring
+        ("methods/fixmatch/method.py", '"""', '"""Indeed: '),
+        ("methods/parts/losses.py", "", "\n# a remark\n"),
+        ("metrics.py", "", "\n\ndef half() -> float:\n    return 0.5\n"),
+        ("reporting/tables.py", "", "\n\ndef empty_table() -> list[str]:\n    return []\n"),
+        ("launching/local.py", "SECONDS_BETWEEN_TICKS = 0.2", "SECONDS_BETWEEN_TICKS = 0.3"),
+        ("launching/cell.py", "PROGRESS = 2.0", "PROGRESS = 3.0"),
+        ("tracking/uploader.py", "LOOKS = 2.0", "LOOKS = 3.0"),
+        ("progress.py", "SECONDS_BETWEEN_LINES = 15.0", "SECONDS_BETWEEN_LINES = 5.0"),
+        ("cli.py", "Everything that was asked for", "All that was asked for"),
+    )
 ]
 
 
 def test_what_cannot_change_a_prediction_trains_nothing_again(project: Project):
     """Comments and docstrings of what decides; a metric, a table, launcher, tracking, progress, command line."""
-    edits = [(f"{PACKAGE}/{file}", old, new) for file, old, new in HARMLESS]
-    project.edit(*edits, ("stages/train.py", "", "\nUNUSED = 1\n"))
+    project.edit(*HARMLESS, ("stages/train.py", "", "\nUNUSED = 1\n"))
     assert project.stale() == set()
 
 

@@ -22,6 +22,7 @@ from safeecgmatch.launching.scratch import Scratch
 from safeecgmatch.metrics import METRICS
 from safeecgmatch.tracking import uploader
 from tests.micro import REPORTS, ROOT, micro_params, stages_run
+from tests.test_graph import HARMLESS
 
 CELL = "ptbxl/fixmatch/60/1"
 
@@ -114,22 +115,30 @@ def test_a_failed_cell_costs_itself_alone_and_nothing_is_trained_twice(project):
     assert stages_run(again) == []
 
 
-@pytest.mark.slow
-def test_a_checkpoint_survives_harmless_edits_and_is_refused_after_a_real_one(project, monkeypatch):
+TRAIN = """
+import runpy, sys
+from unittest.mock import MagicMock
+from safeecgmatch.launching import cell
+from safeecgmatch.tracking import uploader
+cell.SECONDS_BETWEEN_PROGRESS = 0.0
+uploader.Following = MagicMock()
+runpy.run_path("stages/train.py")["main"](sys.argv[1])
+"""
+
+
+def test_a_checkpoint_survives_harmless_edits_and_is_refused_after_a_real_one(project):
     content = micro_params()
     content["train"] |= {"iterations": 10**6, "evaluate_every": 10**5}
-    remarks = [("src/safeecgmatch/engine/loop.py", "", "# a remark\n"), ("src/safeecgmatch/cli.py", "", "X = 1\n")]
     scratch = project.root / "scratch" / CELL
-    change = ("src/safeecgmatch/methods/fixmatch/method.py", "", "\nSHARE = 0.5\n")
 
     def train_a_while() -> tuple[dict, str]:
-        """Until two writings of the progress; stopped then. What it told of the progress, and what it printed."""
+        """The stage without MLflow, stopped after its first iterations; its progress, and what it printed."""
         for file in scratch.glob("*/progress.json"):
             file.unlink()
         process = subprocess.Popen(
-            [sys.executable, "stages/train.py", CELL],
+            [sys.executable, "-c", TRAIN, CELL],
             cwd=project.root,
-            env=project.environment | {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9"},
+            env=project.environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -144,10 +153,10 @@ def test_a_checkpoint_survives_harmless_edits_and_is_refused_after_a_real_one(pr
 
     project.params(**content)
     assert train_a_while()[0]["begun_at"] == 0
-    project.edit(*remarks)
+    project.edit(*HARMLESS)
     progress, output = train_a_while()
     assert progress["begun_at"] > 0 and "not used" not in output
-    project.edit(change)
+    project.edit(("src/safeecgmatch/methods/fixmatch/method.py", "", "\nSHARE = 0.5\n"))
     progress, output = train_a_while()
     assert progress["begun_at"] == 0
     assert "holds a checkpoint of other code (safeecgmatch.methods.fixmatch.method); it is not used." in output
