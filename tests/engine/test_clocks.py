@@ -65,6 +65,14 @@ def test_every_method_with_the_papers_warm_up_takes_it_from_the_profile():
         assert method.in_force()[key] == method.setting.warm_up == 20
 
 
+def test_who_stops_at_validation_accuracy_one():
+    """Under `paper` nobody; in the published code all but Supervised and the methods for time series."""
+    never = {"supervised", "ecgmatch", "tstfc", "complematch"}
+    for name in known_methods():
+        stops = [switches(name, protocol, {})["stop_at_val_1"] for protocol in ("paper", "release")]
+        assert stops == [False, name not in never], name
+
+
 @SIZES
 @pytest.mark.parametrize("name", FIXED)
 def test_the_fixed_order_reaches_every_pool_record_within_the_budget(name, iterations, pool):

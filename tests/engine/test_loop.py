@@ -75,6 +75,9 @@ def test_stopping_at_validation_accuracy_one(monkeypatch):
     monkeypatch.setattr(training.method, "predict", perfect)
     training.run(lambda _: None, lambda _: None)
     assert training.n == 2 and training.best is None, "the published code stops before testing that epoch"
+    resumed, _, _ = make_training("supervised", **SHORT)
+    resumed.load(training.state())
+    assert resumed.finished, "a run that has stopped does not go on after a restart"
 
 
 def test_the_monitor_counts_accepted_right_and_unseen():
@@ -91,6 +94,14 @@ def test_the_monitor_counts_accepted_right_and_unseen():
     assert row["loss.a"] == 1.0 and row["loss.total"] == 2.0
     monitor.clear()
     assert monitor.summary() == {}
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_any_loss_that_is_not_finite_is_a_divergence(value):
+    monitor = Monitor()
+    for total, diverged in ((1.0, False), (value, True), (1.0, True)):
+        monitor.add(Losses(torch.tensor(total), {}), torch.empty(0), num_classes=3)
+        assert monitor.diverged() == diverged
 
 
 def test_history_has_one_row_per_evaluation_and_empty_fields():

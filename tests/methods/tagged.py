@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from safeecgmatch.engine import models, views
 from safeecgmatch.engine.contract import Batch, Losses
+from safeecgmatch.engine.generators import Generators
 from safeecgmatch.engine.loop import Row, Training
 from safeecgmatch.engine.signals import SignalSet
 from tests.methods.toy import CLASSES, LEADS, ToySource, toy_training
@@ -33,6 +34,7 @@ from tests.methods.toy import CLASSES, LEADS, ToySource, toy_training
 M = TypeVar("M", bound=nn.Module)
 SAMPLES, LABELLED, POOL, VALIDATION, BATCH = 12, 10, 22, 14, 4
 COSINES = 4
+RATE = 130  # samples per second: of this cell alone
 
 
 class Probe(nn.Module):
@@ -85,20 +87,26 @@ class Views:
     """Counts the views of the same tensor within an iteration."""
 
     def __init__(self) -> None:
+        self.rng = Generators(0)
         self.made: list[tuple[str, Tensor]] = []  # held, so that no other tensor takes their place in memory
 
     def new_iteration(self) -> None:
         self.made.clear()
 
-    def count(self, kind: str, x: Tensor) -> int:
+    def count(self, kind: str, x: Tensor, generator: torch.Generator, rate: int = RATE) -> int:
+        assert rate == RATE, "the length of a masked interval depends on the sampling rate"
+        self.check(generator)
         same = [one for other, one in self.made if other == kind and one.data_ptr() == x.data_ptr()]
         self.made.append((kind, x))
         return sum(one.shape == x.shape for one in same)
 
+    def check(self, generator: torch.Generator) -> None:
+        assert generator in self.rng._made.values(), "no generator of the run, whose state is in the checkpoint"
+
     def install(self, patch: pytest.MonkeyPatch) -> None:
-        replace_everywhere(patch, WEAK, lambda x, generator: weak(x, self.count("weak", x)))
-        replace_everywhere(patch, STRONG, lambda x, generator, rate: strong(x, self.count("strong", x)))
-        replace_everywhere(patch, MASK_BAND, lambda spectra, generator: mask_band(spectra))
+        replace_everywhere(patch, WEAK, lambda x, g: weak(x, self.count("weak", x, g)))
+        replace_everywhere(patch, STRONG, lambda x, g, rate: strong(x, self.count("strong", x, g, rate)))
+        replace_everywhere(patch, MASK_BAND, lambda spectra, g: (self.check(g), mask_band(spectra))[1])
 
 
 MADE = Views()
@@ -144,8 +152,10 @@ def tagged_training(
     replace_everywhere(patch, RESNET, Probe)
     MADE.install(patch)
     training = toy_training(
-        name, protocol, iterations, evaluate_every, **({"sets": tagged_sets(), "batch": BATCH} | options)
-    )
+        name, protocol, iterations, evaluate_every, sampling_rate=RATE,
+        **({"sets": tagged_sets(), "batch": BATCH} | options),
+    )  # fmt: skip
+    MADE.rng = training.rng
     draw = training.draw
 
     def draw_for_a_new_iteration() -> tuple[Batch, Tensor]:

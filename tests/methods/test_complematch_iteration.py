@@ -137,7 +137,8 @@ def test_paper(tagged: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     replace_everywhere(monkeypatch, views.hashed_uniform, hashed)
     replace_everywhere(monkeypatch, views.time_warp, warp)
     oracle = CompleMatchOracle(training, cutoff)
-    done = follow(training, oracle, relative=1e-7)
+    # A bias before a batch norm has no gradient but rounding, which Adam magnifies; how much depends on the threads.
+    done = follow(training, oracle, relative=1e-6)
     taken = [int(one.accepted.sum()) for one in done]  # type: ignore[union-attr]
     assert sum(taken[: WARM_UP + QUEUE - 1]) == 0 < sum(taken) < BATCH * (ITERATIONS - WARM_UP - QUEUE + 1)
     close_predictions(training, oracle)

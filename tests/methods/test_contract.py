@@ -58,7 +58,9 @@ def test_stopped_and_resumed_through_a_file_it_ends_with_the_same_bits(name: str
     whole, checkpoint = whole_run(name, protocol)
     resumed = new(name, protocol)
     run_to(resumed, 1)  # what a resumed run did before is overwritten
-    resumed.load(torch.load(io.BytesIO(checkpoint), weights_only=True))
+    saved = torch.load(io.BytesIO(checkpoint), weights_only=True)
+    resumed.load(saved)
+    assert_same(dict(resumed.state()), saved)
     run_to(resumed, resumed.setting.iterations)
     assert_same(whole.state(), resumed.state())
 

@@ -8,7 +8,7 @@ from safeecgmatch.engine.sampling import fixed_order
 from safeecgmatch.methods.openmatch.method import OpenMatch
 from safeecgmatch.methods.openmatch.step import looks_inlying, step
 from tests.methods.parts.test_calibration import GOLDEN, RELATIVE, golden_inputs
-from tests.methods.toy import POOL, hyper_of, toy_training
+from tests.methods.toy import POOL, hyper_of, switches_of, toy_training
 
 
 def opened(training: Training) -> OpenMatch:
@@ -52,7 +52,7 @@ def test_before_the_start_there_is_no_selection_and_no_pseudo_label_loss(protoco
 
 
 def test_selection_keeps_the_old_set_where_nobody_passes() -> None:
-    method = opened(toy_training("openmatch", "paper"))
+    method = opened(toy_training("openmatch", "paper", pool=300))  # three batches of the pass
     method.selected = torch.tensor([3, 5])
     with torch.no_grad():
         method.ova.weight.zero_()
@@ -61,7 +61,7 @@ def test_selection_keeps_the_old_set_where_nobody_passes() -> None:
     with torch.no_grad():
         method.ova.weight[3:] = 1.0  # features are not negative, so every pair leans to "inlier"
     method.select()
-    assert method.selected.tolist() == list(range(POOL)) and method.training
+    assert method.selected.tolist() == list(range(300)) and method.training
 
 
 def test_records_are_drawn_from_the_selection_alone_and_monitored_as_such() -> None:
@@ -86,6 +86,20 @@ def test_release_order_depends_on_how_many_are_selected_only() -> None:
         method.stream = method.new_stream()
         orders.append(method.selected[method.stream.next()].tolist())
     assert orders[0] == orders[1] == (2 * fixed_order(20, 80)[:8]).tolist()
+
+
+def test_a_checkpoint_holds_the_selection_and_the_place_in_it() -> None:
+    method, other = (opened(toy_training("openmatch", "release")) for _ in range(2))
+    method.selected = torch.tensor([3, 5, 8, 9, 11])
+    method.stream = method.new_stream()
+    method.stream.next()
+    other.load_memory(method.memory())
+    drawn = [one.selected[one.stream.next()].tolist() for one in (method, other)]
+    assert drawn[0] == drawn[1] and set(drawn[0]) == {3, 5, 8, 9, 11}
+
+
+def test_thresholds() -> None:
+    assert [switches_of("openmatch", protocol).threshold for protocol in ("paper", "release")] == [0.0, 0.95]
 
 
 def test_threshold_of_the_release_is_strict_and_an_empty_mask_gives_zero() -> None:

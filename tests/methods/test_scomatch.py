@@ -8,7 +8,7 @@ from torch import Tensor
 
 from safeecgmatch.methods.scomatch.state import State, adaptive_ood_threshold
 from safeecgmatch.methods.scomatch.step import Logits, step
-from tests.methods.toy import gradients, hyper_of, only_losses, run_to, toy_training
+from tests.methods.toy import assert_same, gradients, hyper_of, only_losses, run_to, toy_training
 from tests.vectors import load_vector
 
 EXACT = {"rtol": 0.0, "atol": 1e-6}
@@ -135,6 +135,26 @@ def test_threshold_clock_under_release_starts_anew_in_each_epoch() -> None:
     assert thresholds("release", [232, 3928, 4000, 4231, 4232, 4999, 5000, 5231, 5232]) == [
         0.95, 0.95, 0.95, 0.95, 0.855, 0.855, 0.95, 0.95, 0.855,
     ]  # fmt: skip
+
+
+def test_a_small_pool_has_a_threshold_clock_too() -> None:
+    """U = max(1, pool / 64); an epoch of the published code lasts at least U + 1 iterations."""
+    method = toy_training("scomatch", "release", 20, 5, pool=8, switches={"start": 0}).method
+    values = []
+    for n in range(6):
+        method.state = State((), torch.empty(0), torch.tensor([100, 0, 0, 90]), method.state.tau_ood)
+        method.before_step(n)
+        values.append(round(method.state.tau_ood.item(), 6))
+    assert values == [0.95, 0.855] * 3
+
+
+def test_a_checkpoint_holds_the_whole_state() -> None:
+    items, scores = (torch.zeros(2, 64), torch.ones(2, 64)), torch.tensor([0.1, 0.2])
+    state = State(items, scores, torch.tensor([1, 2, 3, 4]), torch.tensor(0.8))
+    first, second = (toy_training("scomatch", "paper").method for _ in range(2))
+    first.state = state
+    second.load_memory(first.memory())
+    assert_same(vars(second.state), vars(state))
 
 
 def test_an_update_empties_the_tallies() -> None:
