@@ -61,9 +61,10 @@ def test_a_snapshot_does_not_change_with_the_network():
     assert torch.equal(training.best.weights["network.fc.weight"], before)
 
 
-def test_stopping_at_validation_accuracy_one(monkeypatch):
+@pytest.mark.parametrize("stops", [True, False])
+def test_stopping_at_validation_accuracy_one(monkeypatch, stops):
     training, _, _ = make_training(
-        "supervised", methods={"supervised": {"switches": {"paper": {"stop_at_val_1": True}}}}, **SHORT
+        "supervised", methods={"supervised": {"switches": {"paper": {"stop_at_val_1": stops}}}}, **SHORT
     )
     labels = training.validation.labels
 
@@ -73,7 +74,12 @@ def test_stopping_at_validation_accuracy_one(monkeypatch):
         return {"main": Prediction(torch.nn.functional.one_hot(labels, 3).float())}
 
     monkeypatch.setattr(training.method, "predict", perfect)
+    asked = []
+    monkeypatch.setattr(training.method, "competes", lambda iteration: asked.append(iteration) or True)
     training.run(lambda _: None, lambda _: None)
+    if not stops:
+        assert asked == [2, 4, 6] and training.best is not None and training.best.iteration == 2
+        return
     assert training.n == 2 and training.best is None, "the published code stops before testing that epoch"
     resumed, _, _ = make_training("supervised", **SHORT)
     resumed.load(training.state())
