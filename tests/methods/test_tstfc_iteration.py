@@ -201,7 +201,7 @@ def test_paper(tagged: Any, frequency_input: str, seed: int) -> None:
     )  # fmt: skip
     oracle = PaperOracle(training, cutoff)
     oracle.amplitude_only = frequency_input == "amplitude"
-    done = follow(training, oracle, relative=1e-7)
+    done = follow(training, oracle, relative=1e-6)
     taken = [int(one.accepted.sum()) for one in done]  # type: ignore[union-attr]
     assert sum(taken[: WARM_UP + QUEUE - 1]) == 0 < sum(taken) < BATCH * (ITERATIONS - WARM_UP - QUEUE + 1)
     close_predictions(training, oracle)
@@ -290,7 +290,7 @@ def test_release(tagged: Any, name: str, switches: dict[str, Any], first_bank: i
         switches=switches | {"confidence_weight": by_confidence},
     )  # fmt: skip
     oracle = ReleaseOracle(training, first_bank, cutoff, by_confidence)
-    done = follow(training, oracle, relative=1e-7)
+    done = follow(training, oracle, relative=1e-6)
     taken = [int(one.accepted.sum()) for one in done]  # type: ignore[union-attr]
     assert sum(taken[:first_bank]) == 0 and sum(taken) <= BATCH * (ITERATIONS - first_bank)
     assert bool(sum(taken)) == (first_bank < NEVER)
