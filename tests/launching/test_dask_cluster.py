@@ -22,6 +22,7 @@ from tests.launching.study import (
     open_listeners,
     outputs,
     processes,
+    stopped_in_the_middle,
     wait_for,
 )
 from tests.micro import stages_run
@@ -129,7 +130,7 @@ def test_an_interrupted_command_joins_its_cells_and_inputs_come_from_a_remote_of
     project.run("dvc", "push", "filter", "split")
     workers.start_worker("one")
     with launched(project, "--on", "dask", KILLED) as (process, printed):
-        wait_for(lambda: iteration(project.root / "scratch", KILLED) >= IN_THE_MIDDLE)
+        wait_for(lambda: iteration(workers.scratch("one"), KILLED) >= IN_THE_MIDDLE)
         process.terminate()  # taken like Ctrl-C
         assert process.wait() == 130
         text = printed.read_text()
@@ -145,9 +146,10 @@ def test_a_cancelled_cell_stops_on_its_worker(workers: Workers, tmp_path: Path) 
     project = make_study(tmp_path / "project", dask={"scheduler": workers.address})
     workers.start_worker("one")
     with launched(project, "--on", "dask", KILLED) as (process, printed):
-        wait_for(lambda: iteration(project.root / "scratch", KILLED) >= IN_THE_MIDDLE)
+        stopped = stopped_in_the_middle(workers.scratch("one"), KILLED)
         cancelled = project.run(sys.executable, "-m", "safeecgmatch.launching.dask")
         assert "Cells withdrawn: 1," in cancelled
+        os.kill(stopped, signal.SIGCONT)
         assert process.wait() == 1
         assert "cancelled on the scheduler" in printed.read_text()
     wait_for(lambda: not processes(str(workers.scratch("one") / KILLED)), seconds=60)

@@ -17,6 +17,7 @@ from tests.launching.study import (
     LIMITED,
     PREEMPTED,
     REQUEUED,
+    UNTOUCHED,
     folder_of,
     iteration,
     launched,
@@ -25,6 +26,7 @@ from tests.launching.study import (
     outputs,
     parent,
     processes,
+    stopped_in_the_middle,
     wait_for,
 )
 from tests.micro import Project, stages_run
@@ -44,9 +46,8 @@ def cluster() -> Iterator[Cluster]:
         cluster.stop()
 
 
-def slurm_job(project: Project, cluster: Cluster, cell: str) -> str:
-    """The id of the job that trains `cell`, once its training is under way."""
-    wait_for(lambda: iteration(project.root / "scratch", cell) >= IN_THE_MIDDLE)
+def slurm_job(project: Project, cell: str) -> str:
+    """The id of the job that trains `cell`."""
     [note] = (project.root / "scratch" / cell).glob("*/slurm.json")
     return note.read_text().split('"id": "')[1].split('"')[0]
 
@@ -71,26 +72,32 @@ def test_killed_requeued_limited_and_failed_cells_end_with_the_bytes_of_a_local_
     obstacle = project.root / "scratch" / folder_of(project, FAILING) / "lock"
     obstacle.mkdir(parents=True)  # the cell wants to write a file of this name
     with launched(project, "--on", "slurm") as (process, printed):
-        slurm_job(project, cluster, KILLED)
-        [process_of_cell] = processes(str(project.root / "scratch" / KILLED))
-        os.kill(parent(process_of_cell), signal.SIGKILL)
-        requeued = slurm_job(project, cluster, REQUEUED)
+        scratch = project.root / "scratch"
+        killed = stopped_in_the_middle(scratch, KILLED)
+        os.kill(parent(killed), signal.SIGKILL)
+        os.kill(killed, signal.SIGCONT)
+        stopped_in_the_middle(scratch, REQUEUED)
+        requeued = slurm_job(project, REQUEUED)
         cluster.run("scontrol", "requeue", requeued)
-        limited = slurm_job(project, cluster, LIMITED)
+        stopped = stopped_in_the_middle(scratch, LIMITED)
+        limited = slurm_job(project, LIMITED)
         cluster.run("scontrol", "update", f"jobid={limited}", "timelimit=1")
+        [log] = (scratch / "slurm").glob(f"{limited}_*_log.out")
+        wait_for(lambda: "SIGUSR2" in log.read_text())
+        os.kill(stopped, signal.SIGCONT)
         code = project.root / "src/safeecgmatch/engine/loop.py"
-        text = code.read_text()
+        source = code.read_text()
         code.write_text("raise SyntaxError('edited while jobs wait')")  # they have a snapshot
         for cell, job in ((REQUEUED, requeued), (LIMITED, limited)):
             goes_on(project, cluster, cell, job)
-        code.write_text(text)
+        code.write_text(source)
         assert process.wait() == 1
         text = printed.read_text()
     assert f"{KILLED} failed (SLURM job" in text and "killed by signal 9" in text
     assert f"{FAILING} failed (SLURM job" in text and "exit status 1" in text and "IsADirectoryError" in text
     assert "2 of 5 cells failed" in text
     assert {path for path in outputs(project) if path.startswith("runs/")} == {
-        f"runs/{cell}" for cell in (REQUEUED, LIMITED, PREEMPTED)
+        f"runs/{cell}" for cell in (REQUEUED, LIMITED, UNTOUCHED)
     }
     assert list((project.root / "scratch" / KILLED).glob("*/checkpoint.pt"))
     obstacle.rmdir()
@@ -107,7 +114,8 @@ def test_jobs_go_on_without_the_command_that_submitted_them_which_joins_them_whe
     project = make_study(tmp_path / "project", slurm={"memory": "1GB"})
     project.environment |= {"SLURM_CONF": cluster.environment["SLURM_CONF"]}
     with launched(project, "--on", "slurm", "--jobs", "1", PREEMPTED, LIMITED) as (process, printed):
-        preempted = slurm_job(project, cluster, PREEMPTED)
+        stopped_in_the_middle(project.root / "scratch", PREEMPTED)
+        preempted = slurm_job(project, PREEMPTED)
         sleep = ("--parsable", "--partition=urgent", f"--cpus-per-task={CPUS}", "--output=/dev/null", "--wrap=sleep 1d")
         urgent = cluster.run("sbatch", *sleep).strip()
         process.terminate()  # taken like Ctrl-C
