@@ -38,7 +38,7 @@ def changed_methods(params: Params) -> list[str]:
         section = params.methods.get(method, {})
         known = thresholds.get(method, {})
         names = [name for name, value in known.items() if section.get(name, value) != value]
-        for name in [*names, *section.get("switches", {})]:
+        for name in [*names, *section.get("switches", {}).get(params.protocol, {})]:
             changed.setdefault(name.replace("_", " "), []).append(method_name(method).name)
     return [f"{name} of {', '.join(methods)}" for name, methods in changed.items()]
 
