@@ -66,7 +66,12 @@ def test_barriers_name_everything_that_is_not_the_papers() -> None:
     small = paper_params(model={"width": 16}, train=train)
     assert barriers(small, "ptbxl") == ["width 16", "2,000 iterations", "10 evaluations", "learning rate 0.01"]
     assert barriers(paper_params(split={"strategy": "patient"}), "ptbxl") == ["patient split"]
-    changed = {"safeecgmatch": {"confidence_threshold": 0.8, "switches": {"paper": {"start": 20000}, "release": {"prediction": "freq"}}}}
+    changed = {
+        "safeecgmatch": {
+            "confidence_threshold": 0.8,
+            "switches": {"paper": {"start": 20000}, "release": {"prediction": "freq"}},
+        }
+    }
     expected = ["confidence threshold of SafeECGMatch", "start of SafeECGMatch"]
     assert barriers(paper_params(methods=changed), "ptbxl") == expected
     assert barriers(make_params(), "cinc21")[0] == "generated data"

@@ -142,3 +142,13 @@ def test_probability_of_improvement_and_interquartile_mean_by_hand() -> None:
     assert probability_of_improvement([1, 2, 3], [0, 2, 2]) == pytest.approx(6 / 9)
     assert probability_of_improvement([1, 1], [1, 1]) == 0.5
     assert interquartile_mean([1, 2, 3, 100]) == 2.5
+
+
+def test_seeds_that_agree_by_chance_leave_the_records_spread() -> None:
+    rng = np.random.default_rng(0)
+    draws = 0.02 + 0.008 * rng.standard_normal((2, 1000))
+    difference = paired_difference([0.82, 0.80], [0.80, 0.78], draws, np.zeros((2, 1000)))
+    low, high = difference.interval()
+    records = 0.008 / 2**0.5
+    assert difference.se_seeds < 1e-12 and difference.se_records == pytest.approx(records, rel=0.1)
+    assert (low, high) == pytest.approx((0.02 - 1.96 * records, 0.02 + 1.96 * records), abs=0.002)

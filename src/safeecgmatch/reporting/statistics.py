@@ -168,14 +168,21 @@ def _chi_square_quantiles(freedom: int) -> Array:
 def paired_difference(
     first: npt.ArrayLike, second: npt.ArrayLike, first_draws: npt.ArrayLike, second_draws: npt.ArrayLike
 ) -> Difference:
-    """Of values per seed (S) and their values over resampled records (S, B); at least two seeds."""
+    """Of values per seed (S) and their values over resampled records (S, B); at least two seeds.
+
+    The spread of the seeds holds what the records give to each seed for itself, so the records' part is what they
+    share. Where the seeds happen to differ less than that, all that the records give counts: no interval is narrower
+    than theirs.
+    """
     values = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
     draws = np.asarray(first_draws, dtype=np.float64) - np.asarray(second_draws, dtype=np.float64)
     seeds = values.size
     together = float(draws.mean(axis=0).var(ddof=1))
     single = float(draws.var(axis=1, ddof=1).mean())
     shared = max(0.0, together - (single - together) / (seeds - 1))
-    return Difference(float(values.mean()), float(values.std(ddof=1)) / seeds**0.5, shared**0.5, seeds)
+    of_seeds = float(values.var(ddof=1)) / seeds
+    of_records = shared if of_seeds >= together - shared else together
+    return Difference(float(values.mean()), of_seeds**0.5, of_records**0.5, seeds)
 
 
 def relation(difference: Difference, margin: float, level: float = 1 - CONFIDENCE) -> str:
