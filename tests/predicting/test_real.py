@@ -22,7 +22,7 @@ BUDGET = {"iterations": 300, "evaluate_every": 50, "batch": 64, "learning_rate":
 def classes_of(trained: Trained, headers: list[Path]) -> np.ndarray:
     blocks = list(read_blocks([Job("", header) for header in headers], trained))
     assert not any(block.bad for block in blocks)
-    return np.concatenate([trained.scores(block.rows).log_probs for block in blocks]).argmax(axis=1)
+    return np.concatenate([trained.scores(block.inputs).log_probs for block in blocks]).argmax(axis=1)
 
 
 def test_real_records_at_both_rates(ptbxl_mirror: Path, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from tests.predicting.conftest import Made
 def test_a_request_gets_the_numbers_that_its_file_gets(made: Made, trained: Trained) -> None:
     headers = made.headers("test")[:6]
     [block] = read_blocks([Job("", header) for header in headers], trained)
-    expected = probabilities_of(trained.scores(block.rows).log_probs)
+    expected = probabilities_of(trained.scores(block.inputs).log_probs)
     requests = []
     for number, header in enumerate(headers):
         record = read_record(header)

@@ -22,7 +22,7 @@ from tests.predicting.conftest import Made
 def assert_same_bytes(made: Made, part: str) -> None:
     trained, stored = Trained.open(made.folder), read_predictions(made.folder / "predictions.npz")
     blocks = list(read_blocks([Job("", header) for header in made.headers(part)], trained))
-    scores = [trained.scores(block.rows) for block in blocks]
+    scores = [trained.scores(block.inputs) for block in blocks]
     log_probs = np.concatenate([score.log_probs for score in scores])
     unseen = np.concatenate([score.unseen for score in scores])
     assert log_probs.tobytes() == stored[f"{part}.log_probs.{trained.branch}"].tobytes()
@@ -48,9 +48,11 @@ def test_another_order_changes_nothing_that_matters(made: Made, trained: Trained
     headers = made.headers("test")
     [forwards], [backwards] = (list(read_blocks([Job("", header) for header in order], trained))
                                for order in (headers, headers[::-1]))  # fmt: skip
-    one, other = trained.scores(forwards.rows), trained.scores(backwards.rows)
+    one, other = trained.scores(forwards.inputs), trained.scores(backwards.inputs)
     np.testing.assert_allclose(np.exp(one.log_probs), np.exp(other.log_probs)[::-1], atol=1e-6)
-    alone = np.concatenate([trained.scores(forwards.rows[place : place + 1]).log_probs for place in range(3)])
+    alone = np.concatenate(
+        [trained.scores(trained.inputs(forwards.rows[place : place + 1])).log_probs for place in range(3)]
+    )
     np.testing.assert_allclose(np.exp(alone), np.exp(one.log_probs)[:3], atol=1e-6)
 
 

@@ -11,6 +11,7 @@ from typing import TextIO
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from safeecgmatch.data.readers import Unreadable, read_record
 from safeecgmatch.errors import UserError
@@ -18,10 +19,8 @@ from safeecgmatch.predicting.answers import Answer, answers_of, check_output, dr
 from safeecgmatch.predicting.conforming import Refused, conform
 from safeecgmatch.predicting.labelled import as_text, judge, labels_in
 from safeecgmatch.predicting.recordings import Place, opened
-from safeecgmatch.predicting.trained import CHANGED, Trained
+from safeecgmatch.predicting.trained import BATCH, CHANGED, Trained
 from safeecgmatch.progress import Progress
-
-BATCH = 128  # as in training, so that the same records in the same order give the same bytes
 
 
 @dataclass(frozen=True)
@@ -41,6 +40,7 @@ class Block:
     notes: list[str] = field(default_factory=list)
     bad: list[Answer] = field(default_factory=list)
     rows: NDArray[np.int16] = field(default_factory=lambda: np.empty(0, dtype=np.int16))
+    inputs: list[Tensor] = field(default_factory=list)
 
 
 def list_jobs(places: Sequence[Place], trained: Trained, labels: bool) -> Iterator[Job | Answer]:
@@ -75,9 +75,10 @@ def read_blocks(jobs: Sequence[Job], trained: Trained) -> Iterator[Block]:
             block.notes.append(note)
             if len(block.jobs) == BATCH:
                 break
-        block.rows = rows[: len(block.jobs)]
         if not block.jobs and not block.bad:
             return
+        block.rows = rows[: len(block.jobs)]
+        block.inputs = trained.inputs(block.rows)
         yield block
 
 
@@ -94,7 +95,7 @@ def answer_block(trained: Trained, block: Block) -> list[Answer]:
     if not block.jobs:
         return []
     names, labels = [job.title for job in block.jobs], [job.label for job in block.jobs]
-    return answers_of(trained, trained.scores(block.rows), names, block.notes, labels)
+    return answers_of(trained, trained.scores(block.inputs), names, block.notes, labels)
 
 
 def complain(answers: Sequence[Answer]) -> None:

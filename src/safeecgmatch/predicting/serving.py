@@ -54,7 +54,7 @@ def respond(trained: Trained, requests: Sequence[Mapping[str, Any]]) -> pd.DataF
         except Refused as refusal:
             raise Refused(f"Record {number} of the request cannot be used: {refusal}.") from None
     nothing = [""] * len(requests)
-    answers = answers_of(trained, trained.scores(rows), nothing, notes, nothing)
+    answers = answers_of(trained, trained.scores(trained.inputs(rows)), nothing, notes, nothing)
     columns = pd.DataFrame([as_row(answer, trained) for answer in answers]).drop(columns=list(UNANSWERED))
     return columns.assign(note=notes, notice=trained.notice)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,11 +14,12 @@ import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import load_file
+from torch import Tensor
 
 from safeecgmatch.data.preparation import STANDARDISED
 from safeecgmatch.engine.cell import Inputs, build
 from safeecgmatch.engine.fingerprint import code_of
-from safeecgmatch.engine.signals import SignalSet, SignalSource
+from safeecgmatch.engine.signals import SignalSource
 from safeecgmatch.engine.splits import PARTS, Split
 from safeecgmatch.engine.store import Entry, SignalStore
 from safeecgmatch.errors import UserError
@@ -26,6 +28,7 @@ from safeecgmatch.leads import LEADS, SECONDS
 from safeecgmatch.methods.base import Method
 from safeecgmatch.predictions import acceptance, ood_score, read_predictions, reported_branch
 
+BATCH = 128  # as in training, so that the same records in the same order give the same bytes
 CONFIG, WEIGHTS, SUMMARY, PREDICTIONS = "config.yaml", "model.safetensors", "summary.json", "predictions.npz"
 FILES = (CONFIG, WEIGHTS, SUMMARY, PREDICTIONS, "history.csv")
 NEEDED = ("accept_threshold", "accept_share", "unseen_score", "generated_ecgs", "classes")
@@ -116,12 +119,17 @@ class Trained:
     def blank_rows(self, records: int) -> NDArray[np.int16]:
         return np.zeros((records, len(LEADS), SECONDS * self.sampling_rate), dtype=np.int16)
 
+    def inputs(self, rows: NDArray[np.int16]) -> list[Tensor]:
+        """Rows as `conform` writes them, in batches as the network sees them, by the code that feeds a training."""
+        source = SignalSource(store_of(rows, self.config), self.device)
+        return [source.gather(part) for part in torch.arange(len(rows)).split(BATCH)]
+
     @torch.no_grad()
-    def scores(self, rows: NDArray[np.int16]) -> Scores:
-        """Rows as `conform` writes them, through the same code as the records of a training."""
-        store = store_of(rows, self.config)
-        signals = SignalSet(SignalSource(store, self.device), torch.arange(len(rows)), None)
-        prediction = self.method.predict(self.method.outputs_on(signals))[self.branch]
+    def scores(self, inputs: Sequence[Tensor]) -> Scores:
+        """What the network says about the records of these batches."""
+        parts = [self.method.outputs(x) for x in inputs]
+        outputs = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+        prediction = self.method.predict(outputs)[self.branch]
         arrays = {f"new.log_probs.{self.branch}": prediction.log_probs.float().cpu().numpy()}
         if prediction.ood_score is not None:
             arrays[f"new.ood_score.{self.branch}"] = prediction.ood_score.float().cpu().numpy()
