@@ -36,13 +36,15 @@ def stale_stages(stages: Iterable[str]) -> dict[str, bool]:
     stale = {}
     try:
         with Repo() as repo, lock_repo(repo):
-            for name in set(repo.status()).intersection(stages):
-                [stage] = repo.stage.collect(name)
+            asked = set(repo.status()).intersection(stages)
+            for stage in repo.index.stages:  # to look one up by its name reads dvc.lock again
+                if stage.addressing not in asked:
+                    continue
                 try:
                     repo.stage_cache.restore(stage)
-                    stale[name] = True
+                    stale[stage.addressing] = True
                 except RunCacheNotFoundError:
-                    stale[name] = False
+                    stale[stage.addressing] = False
     except DvcException as error:
         raise UserError(f"DVC does not tell what is out of date: {' '.join(str(error).split())}") from None
     return stale
