@@ -142,7 +142,7 @@ def test_forest_draws_intervals_and_says_what_data(study: Study, generated: bool
     assert ("generated data" in figure.get_suptitle()) == generated
     acc = next(axes for axes in figure.axes if axes.get_title() == "Generated (PTB-XL), 60 % OOD")
     assert [0.01, 0.03] in [list(line.get_xdata()) for line in acc.lines]
-    assert sum(any(t.get_text() == "no runs" for t in axes.texts) for axes in figure.axes) == 6
+    assert sum(any(t.get_text() == overview.UNPAIRED for t in axes.texts) for axes in figure.axes) == 6
 
 
 def test_a_setting_without_any_run_is_drawn_empty(study: Study) -> None:

@@ -35,6 +35,7 @@ from safeecgmatch.reporting.statistics import Summary
 
 READING_MARKERS = "osD^v"
 RELATIONS = {"better": BLUE, "worse": VERMILLION, "equivalent": "#009E73", "inconclusive": GREY}
+UNPAIRED = "fewer than two pairs of seeds"
 
 
 def is_real(params: Params, dataset: str) -> bool:
@@ -208,7 +209,7 @@ def forest_figure(params: Params, gains: pd.DataFrame) -> Figure:
         for row in members.to_dict("records"):
             _interval(axes, row, rivals, readings)
         if members.empty:
-            say_nothing(axes)
+            say_nothing(axes, UNPAIRED)
         axes.set_yticks(range(len(rivals)), [method_name(rival).name for rival in rivals])
         axes.set_ylim(len(rivals) - 0.4, -0.6)
         axes.xaxis.set_major_locator(MaxNLocator(4))
