@@ -143,8 +143,7 @@ def branch_notes(params: Params, runs: pd.DataFrame, results: Results) -> list[s
             parts.append(f"{data_name(params, str(dataset)).name} {ood} %: {', '.join(chosen)}")
         if parts:
             notes.append(
-                f"{method_name(method).name} reports the branch that is better on validation, so its row mixes "
-                f"branches: {'; '.join(parts)}."
+                f"{method_name(method).name} reports the branch that is better on validation: {'; '.join(parts)}."
             )
     return notes
 

@@ -100,15 +100,17 @@ def cost(params: Params, runs: pd.DataFrame) -> Grid:
 def claims_table(judgements: list[Judgement], notes: list[str]) -> list[Block]:
     """Claim by claim; a verdict from runs that are not of the paper's size is marked, and the size stated once."""
     lines = []
+    marked: dict[str, list[str]] = {}
     for judgement in judgements:
         reading = f" ({judgement.reading})" if judgement.reading else ""
         size = " at this size" if judgement.size else ""
         claim = f"“{judgement.claim.plain}” {judgement.claim.place}"
         lines.append([judgement.id, claim, f"**{judgement.verdict}**{size}{reading}", judgement.evidence])
-    marked = dict.fromkeys(judgement.size for judgement in judgements if judgement.size)
+        if judgement.size:
+            marked.setdefault(judgement.size, []).append(judgement.id)
     return [
         *(Text(note) for note in notes),
-        *(Text(f"“At this size”: {size}.") for size in marked),
+        *(Text(f"“At this size” ({', '.join(claims)}): {size}.") for size, claims in marked.items()),
         Text(GAINS),
         Grid(["", "Claim", "Verdict", "Evidence"], lines, [0.05, 0.31, 0.13, 0.51]),
     ]

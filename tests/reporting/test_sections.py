@@ -1,0 +1,19 @@
+from __future__ import annotations
+
+from safeecgmatch.reporting import sections
+from safeecgmatch.reporting.claims import load_claims
+from safeecgmatch.reporting.document import Grid, Text
+from safeecgmatch.reporting.verdicts import Judgement
+
+
+def test_a_size_is_stated_once_with_the_claims_that_it_marks() -> None:
+    sizes = {"C1": "PTB-XL alone: width 16", "C2": "PTB-XL: width 16", "C5": "PTB-XL alone: width 16", "C10": ""}
+    claims = load_claims().claims
+    judgements = [Judgement(name, claims[name], "inconclusive", "", "", size=size) for name, size in sizes.items()]
+    blocks = sections.claims_table(judgements, [])
+    assert [block.text for block in blocks if isinstance(block, Text)][:2] == [
+        "“At this size” (C1, C5): PTB-XL alone: width 16.",
+        "“At this size” (C2): PTB-XL: width 16.",
+    ]
+    [table] = [block for block in blocks if isinstance(block, Grid)]
+    assert ["at this size" in line[2] for line in table.lines] == [True, True, True, False]
