@@ -52,6 +52,16 @@ def test_a_second_repro_does_nothing(project):
     assert "up to date" in output
 
 
+def test_a_cell_that_was_taken_over_but_not_written_down_is_not_trained_again(project):
+    lock, stage = project.root / "dvc.lock", "train@ptbxl-fixmatch-60-1"
+    written = yaml.safe_load(lock.read_text())
+    others = {name: entry for name, entry in written["stages"].items() if name != stage}
+    lock.write_text(yaml.safe_dump(written | {"stages": others}))
+    output = project.run("dvc", "repro", stage)
+    assert f"Stage '{stage}' is cached - skipping run" in output and stages_run(output) == []
+    assert yaml.safe_load(lock.read_text()) == written, "the launcher's lock says what DVC's own would say"
+
+
 def test_mlflow_has_one_finished_run_per_cell_with_the_metrics_of_the_csv(study):
     runs = study.mlflow_runs()
     baseline = runs[runs["tags.dvc_exp_name"].isna()]

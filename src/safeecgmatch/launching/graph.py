@@ -22,7 +22,7 @@ from safeecgmatch.launching.board import board
 from safeecgmatch.launching.cluster import Cluster
 from safeecgmatch.launching.estimate import Speeds, seconds_of, trained_before
 from safeecgmatch.launching.jobs import Detached, Failure, Job, Means, last_lines
-from safeecgmatch.launching.ledger import reproduce, stale_stages
+from safeecgmatch.launching.ledger import reproduce, stale_stages, take_over
 from safeecgmatch.launching.registry import check, launcher
 from safeecgmatch.launching.scratch import Scratch, scratch_root
 from safeecgmatch.progress import duration
@@ -168,15 +168,14 @@ def train(todo: Sequence[Job], done: Sequence[Job], params: Params, how: How, gp
 
 
 def adopt(plan: Plan, stale: Iterable[str], failures: Sequence[Failure]) -> None:
-    """DVC runs the stages, which take the finished results over; with failures, only those of the good cells."""
-    if plan.everything and not failures:
+    """DVC runs the stages of the good cells, which take the finished results over; without failures also the rest."""
+    failed = {failure.job.cell.stage for failure in failures}
+    if stages := [stage for stage in stale if stage not in failed]:
+        take_over(stages)
+    if not failures and plan.everything:
         reproduce()
-    else:
-        failed = {failure.job.cell.stage for failure in failures}
-        stages = [cell.stage for cell in plan.cells if cell.stage in stale and cell.stage not in failed]
-        stages += [] if failures else plan.after
-        if stages:
-            reproduce("--single-item", *stages)
+    elif not failures and plan.after:
+        reproduce("--single-item", *plan.after)
 
 
 def cells_at_once(params: Params, how: How, gpus: Sequence[str]) -> int:
