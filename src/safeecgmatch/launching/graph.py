@@ -22,7 +22,7 @@ from safeecgmatch.launching.board import board
 from safeecgmatch.launching.cluster import Cluster
 from safeecgmatch.launching.estimate import Speeds, seconds_of, trained_before
 from safeecgmatch.launching.jobs import Detached, Failure, Job, Means, last_lines
-from safeecgmatch.launching.ledger import reproduce, stale_stages, take_over
+from safeecgmatch.launching.ledger import reproduce, stale_stages
 from safeecgmatch.launching.registry import check, launcher
 from safeecgmatch.launching.scratch import Scratch, scratch_root
 from safeecgmatch.progress import duration
@@ -115,7 +115,7 @@ def run(plan: Plan, params: Params, how: How) -> list[Failure]:
             f"This command runs the code in {SOURCES}, not that of this folder: pip install -e . here first."
         )
     with alone():
-        reproduce(*plan.before)
+        reproduce(plan.before)
         stale = stale_stages(cell.stage for cell in plan.cells)
         jobs = [make_job(params, cell) for cell in plan.cells if stale.get(cell.stage) is False]
         done = [job for job in jobs if is_done(job)]
@@ -168,14 +168,12 @@ def train(todo: Sequence[Job], done: Sequence[Job], params: Params, how: How, gp
 
 
 def adopt(plan: Plan, stale: Iterable[str], failures: Sequence[Failure]) -> None:
-    """DVC runs the stages of the good cells, which take the finished results over; without failures also the rest."""
+    """DVC runs the stages, which take the finished results over; with failures, only those of the good cells."""
     failed = {failure.job.cell.stage for failure in failures}
-    if stages := [stage for stage in stale if stage not in failed]:
-        take_over(stages)
     if not failures and plan.everything:
         reproduce()
-    elif not failures and plan.after:
-        reproduce("--single-item", *plan.after)
+    elif stages := [stage for stage in stale if stage not in failed] + ([] if failures else plan.after):
+        reproduce(stages)
 
 
 def cells_at_once(params: Params, how: How, gpus: Sequence[str]) -> int:
