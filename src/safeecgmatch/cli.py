@@ -87,7 +87,7 @@ def run(
     """Run the study like `dvc repro`, but with several training cells at a time, here or on a cluster.
 
     Stages that cells share come first. Then every cell that is out of date is trained into scratch/, the first seed of
-    everything before the second, and one `dvc repro` takes the finished cells over and runs evaluate and tables. A cell
+    everything before the second, and DVC takes the finished cells over and runs evaluate and tables. A cell
     that fails does not stop the others; it is reported at the end with the last lines of its log (scratch/logs), the
     good cells are taken over, evaluate and tables are left out, and the exit status is 1. Ctrl-C lets cells on this
     machine write a checkpoint, from which the same command goes on later; jobs on a cluster go on without it. What a
