@@ -111,9 +111,9 @@ class Store:
         test = {f"test.{name}": value for name, value in record["metrics"].items()}
         self.log_metrics(run_id, [{"step": 0, "timestamp": finished, "metrics": test | costs}])
         self.client.log_artifact(run_id, str(folder / "config.yaml"))
-        predictions = folder / "predictions.npz"
-        if predictions.exists():
-            last_tags = {"branch": reported_branch(read_predictions(predictions)), "weights_md5": record["weights_md5"]}
+        if (folder / "predictions.npz").exists():
+            predictions = read_predictions(folder / "predictions.npz")
+            last_tags = {"branch": reported_branch(predictions), "weights_md5": record["weights_md5"]}
             with tempfile.TemporaryDirectory() as scratch:
                 diagram = Path(scratch, "reliability.png")
                 draw_reliability(predictions, record["path"], diagram)
