@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from safeecgmatch.metrics import ece
-from safeecgmatch.reporting.figures import overview, panels
+from safeecgmatch.reporting.figures import all_figures, overview, panels
 from safeecgmatch.reporting.figures.style import COLOURS, MARKERS, Where, save, within_unit
 from safeecgmatch.reporting.results import Results
 from tests.reporting.conftest import Study
@@ -130,9 +130,11 @@ def test_purity_and_refusal_show_every_seed_and_method(study: Study, results: Re
 
 
 def test_scatter_needs_real_data(study: Study, results: Results) -> None:
-    assert overview.scatter_figure(study.params, results) is None
+    frames = study.evaluation.plots, study.evaluation.runs, gains_frame(generated=True)
+    assert "paper_vs_ours" not in all_figures(study.params, results, *frames)
+    assert "paper_vs_ours" in all_figures(paper_params(), results, *frames)
     figure = overview.scatter_figure(paper_params(), results)
-    assert figure is not None and len(figure.axes) == 8
+    assert len(figure.axes) == 8
     assert figure.axes[0].lines[-2].get_xdata()[0] == pytest.approx(0.852)  # SafeECGMatch, published; then the diagonal
 
 
