@@ -34,7 +34,7 @@ class ByValue:
         return pickle.loads, (self.content,)
 
     def __call__(self) -> None:
-        raise NotImplementedError("it is called on a worker, as the function that it stands for")
+        raise TypeError("it is called on a worker, as the function that it stands for")
 
 
 class Inputs:
