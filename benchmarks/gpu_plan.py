@@ -85,7 +85,7 @@ def with_backward(parts: list[int], calls: list[Forward]) -> Iterator[None]:
 
 def iteration(data: Path, method: str) -> tuple[Cost, int]:
     """What one iteration costs at paper scale, and the bytes of weights, gradients and Adam's averages."""
-    training = ripe(make_training(data, method, NARROW, iterations=10, evaluate_every=2, warm_up=1))
+    training = ripe(make_training(data, method, NARROW, iterations=10, epoch=2, warm_up=1))
     calls: list[Forward] = []
     ends: list[int] = []
     with recorded(calls), with_backward(ends, calls):
@@ -95,7 +95,7 @@ def iteration(data: Path, method: str) -> tuple[Cost, int]:
     for end in ends:
         kept = max(kept, sum(cost(call.shape, True).kept for call in calls[start:end] if call.gradient))
         start = end
-    wide = make_training(data, method, WIDTH, iterations=10, evaluate_every=2, warm_up=1).method
+    wide = make_training(data, method, WIDTH, iterations=10, epoch=2, warm_up=1).method
     trained = sum(parameter.numel() for parameter in wide.parameters() if parameter.requires_grad)
     return Cost(flops, kept), FLOAT * (parameter_count(wide) + 3 * trained)
 

@@ -25,11 +25,11 @@ from rich.table import Table
 
 from safeecgmatch.cells import Cell
 from safeecgmatch.config import PROPOSED, Params, load_params
-from safeecgmatch.engine.cell import Inputs, build
+from safeecgmatch.engine.assembly import Inputs, build
 from safeecgmatch.engine.fingerprint import resolve
 from safeecgmatch.engine.loop import Training
+from safeecgmatch.engine.method import Method
 from safeecgmatch.engine.signals import SignalSet
-from safeecgmatch.methods.base import Method
 from safeecgmatch.metrics import auroc
 from safeecgmatch.progress import Progress
 
@@ -40,7 +40,7 @@ Numbers = dict[str, float]
 
 def with_budget(params: Params, iterations: int | None, learning_rate: float | None) -> Params:
     iterations, learning_rate = iterations or params.train.iterations, learning_rate or params.train.learning_rate
-    budget = {"iterations": iterations, "evaluate_every": max(1, iterations // 10), "learning_rate": learning_rate}
+    budget = {"iterations": iterations, "epoch": max(1, iterations // 10), "learning_rate": learning_rate}
     return params.model_copy(update={"train": params.train.model_copy(update=budget)})
 
 

@@ -17,7 +17,7 @@ import typer
 from safetensors.numpy import load_file
 
 from safeecgmatch.files import read_yaml
-from safeecgmatch.predictions import read_predictions
+from safeecgmatch.predictions import read_arrays
 
 SHOWN = 3  # differences per kind of file
 
@@ -52,7 +52,7 @@ def changed_keys(before: Path, after: Path) -> str:
 
 
 EXPLAIN: dict[str, Callable[[Path, Path], str]] = {
-    ".npz": lambda before, after: first_array(read_predictions(before), read_predictions(after)),
+    ".npz": lambda before, after: first_array(read_arrays(before), read_arrays(after)),
     ".safetensors": lambda before, after: first_array(load_file(before), load_file(after)),
     ".yaml": changed_keys,
 }

@@ -10,11 +10,11 @@ from safeecgmatch.cells import Cell
 from safeecgmatch.config import PROPOSED, Params, validate
 from safeecgmatch.data.datasets.ptbxl import SEEN, UNSEEN
 from safeecgmatch.data.splits import write_split
-from safeecgmatch.engine.cell import Inputs, build
+from safeecgmatch.engine.assembly import Inputs, build
 from safeecgmatch.engine.fingerprint import resolve
 from safeecgmatch.engine.loop import Training
-from safeecgmatch.engine.splits import Split
-from safeecgmatch.engine.store import FORMAT, SIGNALS, TABLE, Entry, write_table
+from safeecgmatch.engine.signal_store import FORMAT, SIGNALS, TABLE, Entry, write_table
+from safeecgmatch.engine.split_files import Split
 from safeecgmatch.files import write_json
 from safeecgmatch.leads import LEADS, SECONDS
 from safeecgmatch.profiles import compose_values

@@ -15,7 +15,7 @@ import typer
 
 from safeecgmatch.config import load_params
 from safeecgmatch.data.splits import make_split, write_split
-from safeecgmatch.engine.store import SignalStore
+from safeecgmatch.engine.signal_store import SignalStore
 from safeecgmatch.errors import UserError
 from safeecgmatch.protocols import switches
 
@@ -24,8 +24,9 @@ def main(
     dataset: str = typer.Option(..., help="A section of `data` in params.yaml."),
     ood: int = typer.Option(..., min=0, max=99, help="Percentage of unseen classes in the pool."),
     seed: int = typer.Option(..., min=0, help="Run seed: draws the labelled set and the pool."),
+    arm: str = typer.Option("", help="seen_pool: no unseen records in the pool; val150: 50 validation labels a class."),
 ) -> None:
-    """Write data/splits/DATASET/OOD/SEED."""
+    """Write data/splits/DATASET/OOD/SEED, for an arm data/splits/DATASET/OOD-ARM/SEED."""
     try:
         params = load_params()
         source = params.data.source(dataset)
@@ -33,18 +34,20 @@ def main(
             SignalStore.open(Path("data/filtered") / dataset),
             ood=ood,
             seed=seed,
-            split_seed=params.split.seed,
+            split_seed=seed if params.split.seed == "run" else params.split.seed,
             strategy=params.split.strategy,
             labels_per_class=source.labels_per_class,
             pool_size=source.pool_size,
             switches=switches("data", params.protocol, params.data.switches),
+            arm=arm,
         )
     except UserError as error:
         sys.exit(str(error))
-    write_split(split, Path("data/splits") / dataset / str(ood) / str(seed))
+    write_split(split, Path("data/splits") / dataset / (f"{ood}-{arm}" if arm else str(ood)) / str(seed))
     sizes = ", ".join(f"{name} {size:,}" for name, size in split.summary["sizes"].items())
     repeats, straddling = split.summary["pool_duplicates"], split.summary["patients_straddling"]
-    print(f"{dataset} {ood} % seed {seed}: {sizes}; {repeats:,} repeats in the pool, {straddling:,} patients straddle")
+    patients = f"{straddling:,} patients straddle" if split.summary["patients"] else "patients are unknown"
+    print(f"{dataset} {ood} % {arm} seed {seed}: {sizes}; {repeats:,} repeats in the pool, {patients}")
 
 
 if __name__ == "__main__":

@@ -25,11 +25,15 @@ def micro_params() -> dict:
     content["profile"] = "micro"
     content["grid"] = {"datasets": ["ptbxl"], "methods": ["supervised", "fixmatch"], "ood_levels": [60], "seeds": [1]}
     content["ablation"] |= {"datasets": ["ptbxl"], "variants": ["no_cal"]}
+    content["variants"]["names"] = []
+    content["arms"] = {
+        "seen_pool": {"datasets": ["ptbxl"], "methods": ["fixmatch"]}, "val150": {"datasets": [], "methods": []}
+    }  # fmt: skip
     content["sensitivity"] |= {"lambda_sums": [3.0]}
     content["data"]["phantom"] = {"records": 300, "seed": 7}
     content["data"]["ptbxl"] |= {"labels_per_class": 8, "pool_size": 80}
     content["model"]["width"] = 4
-    content["train"] |= {"iterations": 6, "evaluate_every": 2, "batch": 8}
+    content["train"] |= {"iterations": 6, "epoch": 2, "warm_up": 2, "batch": 8}
     content["checkpoint_every"] = 4
     return content
 

@@ -96,7 +96,7 @@ def set_key(content, key, value) -> dict:
         ("train.iterations", True, ["train.iterations", "integer"]),
         ("train.learning_rate", float("nan"), ["train.learning_rate", "finite"]),
         ("train.batch", 31, ["train.batch", "multiple of 2"]),
-        ("train.evaluate_every", 1000, ["train", "evaluate_every must not exceed iterations"]),
+        ("train.epoch", 1000, ["train", "epoch must not exceed iterations"]),
         ("train.warm_up", 100, ["train", "warm_up must be less than iterations"]),
         ("train.warm_up", "half", ["train.warm_up", "number of iterations or a share of the budget", "'half'"]),
         ("train.warm_up", "140%", ["train.warm_up", "share of the budget"]),

@@ -37,7 +37,10 @@ def test_only_safeecgmatch_depends_on_the_weight_of_the_frequency_branch():
     ("statement", "absent"),
     [
         ("import safeecgmatch.cli", "torch mlflow dvc pandas numpy"),
-        ("import safeecgmatch.engine.store, safeecgmatch.engine.splits", "torch pandas sklearn scipy wfdb matplotlib"),
+        (
+            "import safeecgmatch.engine.signal_store, safeecgmatch.engine.split_files",
+            "torch pandas sklearn scipy wfdb matplotlib",
+        ),
         ("import safeecgmatch.launching.cell", "pandas sklearn matplotlib mlflow scipy wfdb"),
         ("import safeecgmatch.metrics, safeecgmatch.predictions", "torch pandas scipy sklearn matplotlib"),
         ("import safeecgmatch.reporting.evaluate", "torch mlflow matplotlib"),
@@ -100,7 +103,7 @@ NEW_METHOD = {
     "    return (logits.softmax(1).gather(1, labels[:, None]) - 1).square().mean()\n",
     "views.py": "def louder(x):\n    return 1.1 * x\n",
     "method.py": "from safeecgmatch.engine.contract import Losses\n"
-    "from safeecgmatch.methods.base import SingleNetwork\n"
+    "from safeecgmatch.engine.method import SingleNetwork\n"
     "from safeecgmatch.methods.louder.losses import squared\n"
     "from safeecgmatch.methods.louder.views import louder\n\n\n"
     "class Louder(SingleNetwork):\n"

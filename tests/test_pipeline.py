@@ -138,7 +138,7 @@ runpy.run_path("stages/train.py")["main"](sys.argv[1])
 
 def test_a_checkpoint_survives_harmless_edits_and_is_refused_after_a_real_one(project):
     content = micro_params()
-    content["train"] |= {"iterations": 10**6, "evaluate_every": 10**5}
+    content["train"] |= {"iterations": 10**6, "epoch": 10**5}
     scratch = project.root / "scratch" / CELL
 
     def train_a_while() -> tuple[dict, str]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from safeecgmatch.config import PROPOSED, Params
 from safeecgmatch.errors import UserError
+
+ARM_OOD = 60  # arms are rows of the setting with the most unseen records
 
 
 @dataclass(frozen=True)
@@ -19,58 +22,72 @@ class Cell:
     seed: int
     variant: str = "full"
     lambda_sum: float | None = None
+    arm: str = ""  # another pool or validation set: seen_pool, val150
     stage_name: str = "train"
-    tag: str = ""  # what tells ablation and sensitivity cells from the main run, in paths and stage names
+    tag: str = ""  # what tells the cell from its method's main run, in paths
 
     @property
     def path(self) -> str:
-        prefix = "lambda_" if self.stage_name == "train_sensitivity" else ""
-        method = f"{self.method}-{prefix}{self.tag}" if self.tag else self.method
+        method = f"{self.method}-{self.tag}" if self.tag else self.method
         return f"{self.dataset}/{method}/{self.ood}/{self.seed}"
 
     @property
     def stage(self) -> str:
-        middle = self.method if self.stage_name == "train" else self.tag
-        parts = [self.dataset, middle, str(self.ood), str(self.seed)]
-        return f"{self.stage_name}@{'-'.join(part for part in parts if part)}"
+        """As DVC names it: by what varies within the stage."""
+        middle = {"train": self.method, "train_safeecgmatch": ""}.get(self.stage_name, self.tag.removeprefix("lambda_"))
+        parts = [self.dataset, self.method] if self.arm else [self.dataset, middle, str(self.ood)]
+        return f"{self.stage_name}@{'-'.join([*filter(None, parts), str(self.seed)])}"
+
+    @property
+    def split_path(self) -> str:
+        """Of its split below data/splits."""
+        return f"{self.dataset}/{self.ood}{f'-{self.arm}' if self.arm else ''}/{self.seed}"
+
+    @property
+    def split_stage(self) -> str:
+        if self.arm:
+            return f"split_{self.arm}@{self.dataset}-{self.seed}"
+        return f"split@{self.dataset}-{self.ood}-{self.seed}"
 
     def describe(self) -> dict[str, Any]:
-        names = ("dataset", "method", "ood", "seed", "variant", "lambda_sum")
+        names = ("dataset", "method", "ood", "seed", "variant", "lambda_sum", "arm")
         return {name: getattr(self, name) for name in names}
 
 
 def cells(params: Params) -> list[Cell]:
     """Every cell that params.yaml asks for, in the order of the paper's tables."""
-    grid, ablation, sensitivity = params.grid, params.ablation, params.sensitivity
-    seeds = grid.seeds
-    baselines = [
+    grid, ablation, variants, sensitivity = params.grid, params.ablation, params.variants, params.sensitivity
+    seeds, weight = grid.seeds, ablation.lambda_sum
+    found = [
         Cell(dataset, method, ood, seed)
-        for dataset in grid.datasets
-        for method in grid.methods
-        for ood in grid.ood_levels
-        for seed in seeds
+        for dataset, method, ood, seed in product(grid.datasets, grid.methods, grid.ood_levels, seeds)
     ]
-    proposed = [
-        Cell(dataset, PROPOSED, ood, seed, "full", params.lambda_sum, "train_safeecgmatch")
-        for dataset in grid.datasets
-        for ood in grid.ood_levels
-        for seed in seeds
+    found += [
+        Cell(dataset, PROPOSED, ood, seed, "full", params.lambda_sum, stage_name="train_safeecgmatch")
+        for dataset, ood, seed in product(grid.datasets, grid.ood_levels, seeds)
     ]
-    ablated = [
-        Cell(dataset, PROPOSED, ood, seed, variant, ablation.lambda_sum, "train_ablation", variant)
-        for dataset in ablation.datasets
-        for variant in ablation.variants
-        for ood in ablation.ood_levels
-        for seed in seeds
+    for stage, datasets, names, levels in (
+        ("train_reading", grid.datasets, params.readings, grid.ood_levels),
+        ("train_ablation", ablation.datasets, ablation.variants, ablation.ood_levels),
+        ("train_variant", variants.datasets, variants.names, variants.ood_levels),
+    ):
+        found += [
+            Cell(dataset, PROPOSED, ood, seed, variant, weight, stage_name=stage, tag=variant)
+            for dataset, variant, ood, seed in product(datasets, names, levels, seeds)
+        ]
+    found += [
+        Cell(dataset, PROPOSED, ood, seed, "full", float(text), stage_name="train_sensitivity", tag=f"lambda_{text}")
+        for dataset, text, ood, seed in product(
+            sensitivity.datasets, sensitivity.lambda_sums, sensitivity.ood_levels, seeds
+        )
     ]
-    weighted = [
-        Cell(dataset, PROPOSED, ood, seed, "full", float(lambda_sum), "train_sensitivity", str(lambda_sum))
-        for dataset in sensitivity.datasets
-        for lambda_sum in sensitivity.lambda_sums
-        for ood in sensitivity.ood_levels
-        for seed in seeds
-    ]
-    return [*baselines, *proposed, *ablated, *weighted]
+    for arm, section in (("seen_pool", params.arms.seen_pool), ("val150", params.arms.val150)):
+        found += [
+            Cell(dataset, method, ARM_OOD, seed, "full", weight if method == PROPOSED else None, arm,
+                 f"train_{arm}", arm)
+            for dataset, method, seed in product(section.datasets, section.methods, seeds)
+        ]  # fmt: skip
+    return found
 
 
 def find_cell(params: Params, path: str) -> Cell:

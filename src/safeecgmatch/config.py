@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from safeecgmatch.data.datasets import known_datasets
 from safeecgmatch.errors import UserError
@@ -27,26 +28,23 @@ Protocol = Literal["paper", "release"]
 OodLevel = Annotated[int, Field(ge=0, lt=100)]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 Positive = Annotated[int, Field(gt=0)]
+Count = Annotated[int, Field(ge=0)]
 Weight = Annotated[float, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Percentile = Annotated[float, Field(ge=0, le=100)]
+Scale = Annotated[float, Field(gt=0)]  # a temperature, a kernel width: something to divide by
 
 
-def _is_share(value: str) -> bool:
-    return re.fullmatch(r"\d+(\.\d+)?%", value) is not None and float(value[:-1]) <= 100
+WARM_UP, EPOCHS = "warm_up", " epochs"
 
 
 def _checked_moment(value: int | str) -> int | str:
-    if (isinstance(value, int) and value >= 0) or value == WARM_UP or (isinstance(value, str) and _is_share(value)):
-        return value
-    raise ValueError("must be iterations of a budget of 50,000, a share of the budget such as '25%', or 'warm_up'")
+    good = value >= 0 if isinstance(value, int) else value == WARM_UP or re.fullmatch(rf"\d+{EPOCHS}", value)
+    if not good:
+        raise ValueError("must be 'warm_up', epochs such as '4 epochs', or iterations of a budget of 50,000")
+    return value
 
 
-def _checked_warm_up(value: int | str) -> int | str:
-    if (isinstance(value, int) and value >= 0) or (isinstance(value, str) and _is_share(value)):
-        return value
-    raise ValueError("must be a number of iterations or a share of the budget such as '40%'")
-
-
-WARM_UP = "warm_up"
 # When something starts, or how long it lasts: `engine.contract.Setting.moment` says what that is in iterations.
 Moment = Annotated[int | str, AfterValidator(_checked_moment), "moment"]
 # Of an average that each iteration moves, for a budget of 50,000: `engine.contract.Setting.decay` scales it.
@@ -79,17 +77,39 @@ class Grid(Strict):
     seeds: Several[Seed]
 
 
+Variant = Literal[
+    "no_freq_cal", "no_cal", "learned_t", "learned_no_freq_cal", "learned_two_time", "two_time", "coupled",
+    "log_spectrum",
+]  # fmt: skip
+
+
 class Ablation(Strict):
     datasets: Distinct[Dataset]
     ood_levels: Distinct[OodLevel]
-    variants: Distinct[Literal["no_freq_cal", "no_cal", "learned_t", "two_time", "coupled", "log_spectrum"]]
-    lambda_sum: Weight
+    variants: Distinct[Variant]
+    lambda_sum: Weight  # of every cell of SafeECGMatch but its main runs and those of the sensitivity
+
+
+class Variants(Strict):
+    datasets: Distinct[Dataset]
+    ood_levels: Distinct[OodLevel]
+    names: Distinct[Variant]
 
 
 class Sensitivity(Strict):
     datasets: Distinct[Dataset]
     ood_levels: Distinct[OodLevel]
     lambda_sums: Distinct[Annotated[int | float, Field(ge=0)]]  # kept as written: DVC names the cells by the text
+
+
+class Arm(Strict):
+    datasets: Distinct[Dataset]
+    methods: Distinct[str]
+
+
+class Arms(Strict):
+    seen_pool: Arm
+    val150: Arm
 
 
 class Source(Strict):
@@ -128,33 +148,29 @@ class Data(Strict):
 
 class Split(Strict):
     strategy: Literal["random", "patient", "strat_fold"]
-    seed: Seed
+    seed: Seed | Literal["run"]  # run: the 8:1:1 parts are drawn by the seed of each run
 
 
 class Model(Strict):
     width: Positive
 
 
-# YAML 1.1 reads a bare `off` as false; both spellings mean the same.
-Amp = Annotated[Literal["off", "bf16"], BeforeValidator(lambda value: "off" if value is False else value)]
-
-
 class Train(Strict):
     iterations: Positive
-    evaluate_every: Positive
-    warm_up: Annotated[int | str, AfterValidator(_checked_warm_up)]
+    epoch: Positive
+    warm_up: Count
     batch: Annotated[int, Field(ge=4, multiple_of=2)]
     learning_rate: Annotated[float, Field(gt=0)]
     device: Literal["auto", "cpu", "cuda"]
-    amp: Amp
+    amp: Literal["off", "bf16"]
     threads: Positive
 
     @model_validator(mode="after")
-    def evaluates_at_least_once(self) -> Train:
-        if self.evaluate_every > self.iterations:
-            raise ValueError("evaluate_every must not exceed iterations")
-        if isinstance(self.warm_up, int) and self.warm_up >= self.iterations:
-            raise ValueError("warm_up must be less than iterations; write a share such as '40%' for a short budget")
+    def holds_whole_epochs(self) -> Train:
+        if self.iterations % self.epoch:
+            raise ValueError("iterations must be a multiple of epoch: a smaller budget is fewer epochs")
+        if self.warm_up >= self.iterations:
+            raise ValueError("warm_up must be less than iterations")
         return self
 
 
@@ -165,8 +181,11 @@ class Params(Strict):
     protocol: Protocol
     lambda_sum: Weight
     grid: Grid
+    readings: Distinct[Variant]
     ablation: Ablation
+    variants: Variants
     sensitivity: Sensitivity
+    arms: Arms
     data: Data
     split: Split
     model: Model
@@ -176,12 +195,15 @@ class Params(Strict):
 
     @model_validator(mode="after")
     def the_grid_goes_with_its_sections(self) -> Params:
-        for dataset in [*self.grid.datasets, *self.ablation.datasets, *self.sensitivity.datasets]:
+        arms = [self.arms.seen_pool, self.arms.val150]
+        lists = [section.datasets for section in (self.grid, self.ablation, self.variants, self.sensitivity)]
+        for dataset in [*chain.from_iterable(lists), *(name for arm in arms for name in arm.datasets)]:
             self.data.source(dataset)
-        for name in [*self.grid.methods, *self.methods]:
+        asked = [*self.grid.methods, *(name for arm in arms for name in arm.methods)]
+        for name in [*asked, *self.methods]:
             if name not in known_methods():
                 raise ValueError(f"unknown method '{name}'; allowed are {', '.join(known_methods())}")
-        for name in [*self.grid.methods, PROPOSED]:
+        for name in [*asked, PROPOSED]:
             if name not in self.methods:
                 raise ValueError(f"methods.{name} is missing; a method of the grid needs its section")
         if PROPOSED in self.grid.methods:

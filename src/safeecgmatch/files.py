@@ -12,18 +12,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import yaml
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
 
 from safeecgmatch.errors import UserError
 
-SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C one where PyYAML was built with it: 10 x faster
-
 
 @contextmanager
-def atomic_path(target: Path) -> Iterator[Path]:
+def atomic_path(target: Path, durable: bool = False) -> Iterator[Path]:
     """Yield a temporary path beside `target`; rename it to `target` on success, remove it on any exception.
 
-    Works for a file and for a folder alike: create either at the yielded path.
+    Works for a file and for a folder alike: create either at the yielded path. `durable`: all bytes are on the disk
+    before the rename, so that not even a power cut leaves a name without its content.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
@@ -32,9 +32,27 @@ def atomic_path(target: Path) -> Iterator[Path]:
         yield partial
         if target.is_dir() and partial.is_dir():
             target.replace(scratch / "replaced")
+        if durable:
+            _flush(partial)
         partial.replace(target)
+        if durable:
+            _sync(target.parent)
     finally:
         shutil.rmtree(scratch)
+
+
+def _flush(path: Path) -> None:
+    for inner in path.rglob("*") if path.is_dir() else ():
+        _sync(inner)
+    _sync(path)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def write_text(target: Path, text: str) -> None:
@@ -66,11 +84,18 @@ def project_root() -> Path:
 
 def read_yaml(path: Path) -> Any:
     try:
-        return yaml.load(path.read_text(encoding="utf-8"), Loader=SafeLoader)
+        return parse_yaml(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"{path} does not exist; run `safeecgmatch profile demo` in the project's folder.") from None
-    except yaml.YAMLError as error:
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8 ({error.reason} at byte {error.start}); save it as UTF-8.") from None
+    except YAMLError as error:
         raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}.") from None
+
+
+def parse_yaml(text: str) -> Any:
+    """YAML 1.2, as DVC reads it: 010 is ten, a key that comes twice is an error."""
+    return YAML(typ="safe").load(text)
 
 
 def hash_of(content: Any) -> str:

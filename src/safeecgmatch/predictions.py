@@ -1,14 +1,8 @@
-"""What predictions.npz holds: the one place that names its arrays.
-
-`branch` is the reported branch, `temperature.*` are the final temperatures. For each of the sets validation, test and
-open_test: `<set>.record` and `<set>.label` (K for an unseen class), the raw head outputs `<set>.<head>.<branch>`, the
-final `<set>.log_probs.<branch>` and, where a method has one, its unseen-class score `<set>.ood_score.<branch>`.
-"""
+"""What a finished cell's predictions.npz and trajectory.npz say; the engine names their arrays."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -29,37 +23,31 @@ ACCEPTED_SHARE = 0.95  # of seen validation records, at the threshold that summa
 OWN_SCORE, CONFIDENCE_SCORE = "the method's own", "1 - max probability"  # where an unseen-class score comes from
 
 
-@dataclass(frozen=True)
-class PredictedSet:
-    """One set through the final network; `scores` lacks the branches that have no unseen-class score of their own."""
-
-    records: npt.NDArray
-    labels: npt.NDArray
-    heads: Arrays
-    log_probs: Arrays
-    scores: Arrays
+def read_arrays(file: Path) -> dict[str, npt.NDArray]:
+    with np.load(file, allow_pickle=False) as stored:
+        return dict(stored)
 
 
-def pack(branch: str, temperatures: Mapping[str, float], sets: Mapping[str, PredictedSet]) -> dict[str, npt.NDArray]:
-    """The arrays of the file, in its order."""
-    arrays = {"branch": np.array(branch)} | {name: np.array(value) for name, value in temperatures.items()}
-    for name, predicted in sets.items():
-        arrays |= {f"{name}.record": predicted.records, f"{name}.label": predicted.labels}
-        arrays |= {f"{name}.{head}": values for head, values in predicted.heads.items()}
-        for made_by, log_probs in predicted.log_probs.items():
-            arrays[f"{name}.log_probs.{made_by}"] = log_probs
-            if made_by in predicted.scores:
-                arrays[f"{name}.ood_score.{made_by}"] = predicted.scores[made_by]
+def predictions_at(predictions: Arrays, trajectory: Arrays, epoch: int) -> dict[str, npt.NDArray]:
+    """What predictions.npz would hold, but for head outputs, had the network of evaluation `epoch` been chosen."""
+    arrays = {"branch": trajectory["branch"][epoch]}
+    seen = predictions["open_test.label"] < predictions[f"test.log_probs.{reported_branch(predictions)}"].shape[1]
+    for name in ("validation", "test", "open_test"):
+        arrays |= {key: predictions[key] for key in (f"{name}.record", f"{name}.label")}
+    for key, values in trajectory.items():
+        if key.startswith(("temperature.", "validation.", "open_test.")):
+            arrays[key] = values[epoch]
+            if key.startswith("open_test."):
+                arrays[f"test.{key.removeprefix('open_test.')}"] = values[epoch][seen]
     return arrays
 
 
-def write_predictions(file: Path, arrays: Arrays) -> None:
-    np.savez(file, **arrays)  # type: ignore[arg-type]
-
-
-def read_predictions(file: Path) -> dict[str, npt.NDArray]:
-    with np.load(file, allow_pickle=False) as stored:
-        return dict(stored)
+def own_best(predictions: Arrays, trajectory: Arrays, branch: str) -> int:
+    """The evaluation at which a branch by itself has its best validation accuracy; the earliest wins a tie."""
+    right = trajectory[f"validation.log_probs.{branch}"].argmax(axis=2) == predictions["validation.label"]
+    accuracy = right.mean(axis=1)
+    competes = trajectory["competes"]
+    return int(np.argmax(np.where(competes, accuracy, -1.0) if competes.any() else accuracy))
 
 
 def branches_of(predictions: Arrays) -> list[str]:

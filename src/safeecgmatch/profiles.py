@@ -6,13 +6,12 @@ import io
 from pathlib import Path
 from typing import Any
 
-import yaml
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
 
 from safeecgmatch.config import Params, validate
 from safeecgmatch.errors import UserError
-from safeecgmatch.files import read_yaml
+from safeecgmatch.files import parse_yaml, read_yaml
 
 FOLDER = Path("profiles")
 BASE = "base"
@@ -44,7 +43,7 @@ def compose(name: str, folder: Path = FOLDER) -> str:
 
 def compose_values(name: str, folder: Path = FOLDER) -> dict[str, Any]:
     """The content of params.yaml for a profile."""
-    return yaml.safe_load(compose(name, folder))
+    return parse_yaml(compose(name, folder))
 
 
 def compose_params(name: str, folder: Path = FOLDER) -> Params:

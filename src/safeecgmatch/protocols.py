@@ -3,9 +3,8 @@ per switch.
 
 `paper` is what the paper (for a baseline: its own paper) says, `release` what the published code does, `why` where that
 is stated. A switch with one value only exists under that protocol alone. Any of them can be overridden, for one
-protocol, by `methods.<name>.switches.<protocol>` or `data.switches.<protocol>` in params.yaml. A moment is a number of
-iterations for a budget of 50,000, which scales with it, a share of the budget such as `25%`, or `warm_up`, the key of
-`train`.
+protocol, by `methods.<name>.switches.<protocol>` or `data.switches.<protocol>` in params.yaml. A moment is `warm_up` or
+a number of `epochs`, both keys of `train` and absolute, or a number of iterations for a budget of 50,000, which scales.
 """
 
 from __future__ import annotations
@@ -25,6 +24,11 @@ PROTOCOLS = ("paper", "release")
 def known_methods() -> list[str]:
     """The methods that exist: one folder each with a protocol.yaml."""
     return sorted(file.parent.name for file in (PACKAGE / "methods").glob(f"*/{FILE}"))
+
+
+def method_module(module: str) -> str:
+    """The import name behind the switch `module`: "fixmatch" is fixmatch/method.py, "tstfc.release" its release.py."""
+    return f"safeecgmatch.methods.{module if '.' in module else f'{module}.method'}"
 
 
 @cache

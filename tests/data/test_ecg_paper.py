@@ -8,7 +8,7 @@ from PIL import Image
 
 from safeecgmatch.data import ecg_paper
 from safeecgmatch.data.ecg_paper import choose_rows, draw_page, draw_strip, strip_curves
-from safeecgmatch.engine.store import Entry
+from safeecgmatch.engine.signal_store import Entry
 
 
 def entries(labels: str) -> list[Entry]:

@@ -18,7 +18,7 @@ from safeecgmatch.data.filtering import filter_dataset
 from safeecgmatch.data.preparation import band_pass, resample
 from safeecgmatch.data.rowfile import close_up, npy_header
 from safeecgmatch.data.selection import REASONS
-from safeecgmatch.engine.store import SignalStore
+from safeecgmatch.engine.signal_store import SignalStore
 from safeecgmatch.errors import UserError
 from tests.data.tiny import waves, write_cinc, write_ptbxl, write_record
 

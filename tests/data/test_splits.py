@@ -10,8 +10,8 @@ import pytest
 
 from safeecgmatch.data.datasets import ptbxl
 from safeecgmatch.data.splits import make_split, write_split
-from safeecgmatch.engine.splits import PARTS, Split, load_split
-from safeecgmatch.engine.store import SignalStore
+from safeecgmatch.engine.signal_store import SignalStore
+from safeecgmatch.engine.split_files import PARTS, Split, load_split
 from safeecgmatch.errors import UserError
 from tests.data.tiny import make_store
 

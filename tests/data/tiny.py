@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from safeecgmatch.engine.store import Entry, SignalStore, write_table
+from safeecgmatch.engine.signal_store import Entry, SignalStore, write_table
 from safeecgmatch.files import write_json
 
 LEADS = "I II III aVR aVL aVF V1 V2 V3 V4 V5 V6".split()

@@ -125,7 +125,7 @@ def test_adellos_prior_moves_faster_under_a_short_budget():
 def test_teachers_average_with_the_decay_in_force(name, protocol, key, stated, monkeypatch):
     used = set()
     monkeypatch.setattr(Teacher, "ema_", lambda self, student, decay, buffers: used.add(decay))
-    training = toy_training(name, protocol, iterations=20, evaluate_every=2)
+    training = toy_training(name, protocol, iterations=20, epoch=2)
     run_to(training, 20)
     assert used == {stated**2_500} == {training.method.in_force()[key]}
 

@@ -40,7 +40,7 @@ def imported(names: list[str]) -> dict[str, set[str]]:
     """For every method, our own modules of the deciding folders that a process that trains it has loaded."""
     script = """
 import importlib, json, os, sys
-import safeecgmatch.engine.cell
+import safeecgmatch.engine.assembly
 for name in sys.argv[1:]:
     if os.fork() == 0:
         importlib.import_module(name)
@@ -64,7 +64,7 @@ def test_it_counts_all_that_is_imported_from_the_deciding_folders():
 @pytest.mark.parametrize("module", modules())
 def test_it_counts_the_engine_the_method_and_what_it_is_built_on(module):
     counted = set(code_of(module))
-    assert {"safeecgmatch.engine.loop", "safeecgmatch.methods.base", method_module(module)} <= counted
+    assert {"safeecgmatch.engine.loop", "safeecgmatch.engine.method", method_module(module)} <= counted
     assert all(name.startswith(fingerprint.DECIDING) for name in counted)
 
 

@@ -16,7 +16,7 @@ from tests.conftest import ROOT
 from tests.methods.harness import demo_params, phantom_store, split_data
 
 FILES = ("predictions.npz", "history.csv", "model.safetensors", "summary.json", "config.yaml")
-SHORT = {"iterations": 36, "evaluate_every": 6, "batch": 16}
+SHORT = {"iterations": 36, "epoch": 6, "batch": 16}
 
 
 def make_project(folder: Path, protocol: str) -> Path:

@@ -18,7 +18,7 @@ from safeecgmatch.launching.cell import Session, Stopped
 from safeecgmatch.launching.outputs import history_csv, warnings_in, write_outputs
 from tests.methods.harness import make_training
 
-SHORT = {"iterations": 6, "evaluate_every": 2, "batch": 8}
+SHORT = {"iterations": 6, "epoch": 2, "batch": 8}
 
 
 def test_the_earliest_wins_a_tie():
@@ -69,7 +69,7 @@ def test_stopping_at_validation_accuracy_one(monkeypatch, stops):
     labels = training.validation.labels
 
     def perfect(outputs):
-        from safeecgmatch.methods.base import Prediction
+        from safeecgmatch.engine.method import Prediction
 
         return {"main": Prediction(torch.nn.functional.one_hot(labels, 3).float())}
 
@@ -180,7 +180,7 @@ def test_warnings_are_a_column_of_the_history():
 
 @pytest.mark.parametrize("name", ["supervised", "fixmatch"])
 def test_stopped_and_resumed_gives_the_same_bytes(tmp_path, name):
-    options = SHORT | {"iterations": 8, "evaluate_every": 4}
+    options = SHORT | {"iterations": 8, "epoch": 4}
     whole, sets, inputs = make_training(name, **options)
     whole.run(lambda _: None, lambda _: None)
     config = {"x": 1}

@@ -16,7 +16,7 @@ def test_supervised_learns_from_150_real_ecgs(ptbxl_mirror, tmp_path):
     """Always guessing NORM gives a balanced accuracy of 0.333 and an accuracy of 0.681."""
     data = tmp_path / "data"
     filter_dataset("ptbxl", ptbxl_mirror, data / "filtered" / "ptbxl", 100, "none")
-    budget = {"iterations": 500, "evaluate_every": 100, "batch": 64, "learning_rate": 0.001, "width": 16}
+    budget = {"iterations": 500, "epoch": 100, "batch": 64, "learning_rate": 0.001, "width": 16}
     scores = []
     for seed in (1, 2, 3):
         metrics, training = learn("supervised", data=data, ood=30, seed=seed, labels=50, pool=14850, **budget)

@@ -26,7 +26,7 @@ UNTOUCHED, FAILING = "ptbxl/fixmatch/60/1", "ptbxl/supervised/60/1"
 
 def make_study(root: Path, **cluster: object) -> Project:
     project = make_project(root)
-    train = micro_params()["train"] | {"iterations": ITERATIONS, "evaluate_every": ITERATIONS // 3}
+    train = micro_params()["train"] | {"iterations": ITERATIONS, "epoch": ITERATIONS // 3}
     project.params(train=train, checkpoint_every=20)
     (root / "cluster.yaml").write_text(yaml.safe_dump(cluster))
     project.commit("a longer micro study")

@@ -14,16 +14,16 @@ from safeecgmatch.config import PROPOSED, Params
 from safeecgmatch.data.filtering import filter_dataset
 from safeecgmatch.data.phantom.archives import write_archive
 from safeecgmatch.data.splits import make_split, write_split
-from safeecgmatch.engine.cell import Inputs, build, predict
+from safeecgmatch.engine.assembly import Inputs, build, predict
 from safeecgmatch.engine.fingerprint import resolve
 from safeecgmatch.engine.loop import Training
-from safeecgmatch.engine.store import SignalStore
+from safeecgmatch.engine.signal_store import SignalStore
 from safeecgmatch.predictions import final_metrics
 from safeecgmatch.profiles import compose_values
 
 ROOT = Path(__file__).resolve().parents[2]
 # Independent of the demo's own budget, which is tuned for its running time.
-BUDGET = {"iterations": 150, "evaluate_every": 50, "warm_up": "1%", "batch": 32, "learning_rate": 0.01}
+BUDGET = {"iterations": 150, "epoch": 50, "warm_up": "1%", "batch": 32, "learning_rate": 0.01}
 _FOLDER = tempfile.TemporaryDirectory(prefix="safeecgmatch-phantom-")
 
 

@@ -145,14 +145,14 @@ def noise_sets(pool: int = POOL) -> list[SignalSet]:
 
 
 def tagged_training(
-    patch: pytest.MonkeyPatch, name: str, protocol: str, iterations: int, evaluate_every: int, **options: Any
+    patch: pytest.MonkeyPatch, name: str, protocol: str, iterations: int, epoch: int, **options: Any
 ) -> Training:
     """`toy_training` with probes, tagged views and tagged records, for a test with the fixture `tagged`."""
     toy_training(name, protocol)  # the method's modules have to be there before names in them are replaced
     replace_everywhere(patch, RESNET, Probe)
     MADE.install(patch)
     training = toy_training(
-        name, protocol, iterations, evaluate_every, sampling_rate=RATE,
+        name, protocol, iterations, epoch, sampling_rate=RATE,
         **({"sets": tagged_sets(), "batch": BATCH} | options),
     )  # fmt: skip
     MADE.rng = training.rng
@@ -334,7 +334,7 @@ def follow(training: Training, oracle: Oracle, relative: float = 1e-8) -> list[E
         close(terms, expected.terms, f"iteration {n}", relative)
         close(sum(part.total for part in yielded), expected.total, f"total loss of iteration {n}", relative)
         yielded.clear()
-        if (n + 1) % oracle.setting.evaluate_every == 0 or n + 1 == oracle.setting.iterations:
+        if (n + 1) % oracle.setting.epoch == 0 or n + 1 == oracle.setting.iterations:
             row = monitored(done[evaluated:], drawn[evaluated:], hidden) | oracle.evaluate(n + 1)
             close(rows.pop(), row, f"the row after {n + 1} iterations", relative)
             kept.add(n + 1, row, oracle)

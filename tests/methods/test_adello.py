@@ -88,14 +88,14 @@ def test_single_precision_logits_are_shifted_in_double_and_get_single_gradients(
 
 def test_terms_start_when_their_protocol_says() -> None:
     half_accepted = {"threshold": 0.355}
-    paper = toy_training("adello", "paper", iterations=50_000, evaluate_every=1000, hyper=half_accepted)
+    paper = toy_training("adello", "paper", iterations=50_000, epoch=1000, hyper=half_accepted)
     assert paper.method.distill_start == 9537
     active = {n: active_terms(paper, n) for n in (499, 500, 9536, 9537)}
     assert active[499] == {"supervised"}
     assert active[500] == active[9536] == {"supervised", "consistency"}
     assert active[9537] == {"supervised", "consistency", "distillation"}
     assert not only_losses(paper, 499).accepted.any()
-    release = toy_training("adello", "release", iterations=50_000, evaluate_every=1000, hyper=half_accepted)
+    release = toy_training("adello", "release", iterations=50_000, epoch=1000, hyper=half_accepted)
     assert active_terms(release, 3999) == {"supervised"}
     assert active_terms(release, 4000) == active_terms(release, 40_000) == {"supervised", "consistency"}
 

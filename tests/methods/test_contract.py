@@ -11,8 +11,8 @@ import torch
 
 from safeecgmatch.engine.contract import Outputs, Prediction
 from safeecgmatch.engine.loop import Training
+from safeecgmatch.engine.method import Method
 from safeecgmatch.engine.models import parameter_count
-from safeecgmatch.methods.base import Method
 from safeecgmatch.methods.parts.teacher import Teacher
 from safeecgmatch.protocols import known_methods
 from tests.methods.harness import learn
@@ -42,7 +42,7 @@ def whole_run(name: str, protocol: str) -> tuple[Training, bytes]:
 @EVERY_CELL
 def test_it_learns(name: str, protocol: str) -> None:
     """Noisy waves of three frequencies; chance is 1/3."""
-    training = run(toy_training(name, protocol, iterations=60, evaluate_every=10, width=4, learning_rate=0.02))
+    training = run(toy_training(name, protocol, iterations=60, epoch=10, width=4, learning_rate=0.02))
     assert max(row["val_accuracy"] for row in training.history) > 0.6
 
 

@@ -105,7 +105,7 @@ def test_heads_of_each_protocol() -> None:
 
 
 def test_the_open_head_waits_under_paper_and_is_ramped_under_release() -> None:
-    paper = toy_training("iomatch", "paper", iterations=50_000, evaluate_every=1000)
+    paper = toy_training("iomatch", "paper", iterations=50_000, epoch=1000)
     early, late = gradients(paper, 499), gradients(paper, 500)
     assert [name for name, reached in early.items() if not reached] == ["open.weight", "open.bias"]
     assert all(late.values())
@@ -113,7 +113,7 @@ def test_the_open_head_waits_under_paper_and_is_ramped_under_release() -> None:
     terms = losses.terms
     assert losses.total.item() == pytest.approx(sum(terms[name].item() for name in ("closed", "ova", "inlier")))
     accept_all = {"threshold": 0.0, "open_threshold": 0.0, "outlier_threshold": 1.0}
-    release = toy_training("iomatch", "release", iterations=50_000, evaluate_every=1000, hyper=accept_all)
+    release = toy_training("iomatch", "release", iterations=50_000, epoch=1000, hyper=accept_all)
     losses = only_losses(release, 250)
     terms = losses.terms
     ramped = terms["closed"] + terms["ova"] + 0.2865048 * (terms["inlier"] + terms["open"])
@@ -122,11 +122,11 @@ def test_the_open_head_waits_under_paper_and_is_ramped_under_release() -> None:
 
 
 def test_queue_is_written_once_per_iteration_and_by_the_monitoring_pass_only_under_release() -> None:
-    paper = toy_training("iomatch", "paper", pool=300, iterations=100, evaluate_every=50)
+    paper = toy_training("iomatch", "paper", pool=300, iterations=100, epoch=50)
     run_to(paper, 3)
     assert paper.method.alignment.pointer == 3
     assert int(paper.method.alignment.means.any(dim=1).sum()) == 3
-    release = toy_training("iomatch", "release", pool=300, iterations=100, evaluate_every=50)
+    release = toy_training("iomatch", "release", pool=300, iterations=100, epoch=50)
     run_to(release, 1)  # 300 records are 3 batches of at most 128
     assert release.method.alignment.pointer == 3 + 1
     run_to(release, 39)  # an epoch is 38 iterations here, one pass over the pool

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
+from safeecgmatch.engine.method import method_class
 from safeecgmatch.engine.views import spectrum
-from safeecgmatch.methods.base import method_class
 from safeecgmatch.methods.tstfc.release import BRANCHES, make_bank
 from tests.methods.toy import POOL, all_losses, assert_same, one_batch, run_to, section, toy_training, weights
 from tests.methods.vector_network import ToyNetwork
@@ -54,7 +54,7 @@ def test_bank_reproduces_the_release() -> None:
 
 def test_no_unlabelled_term_in_any_of_50_epochs() -> None:
     """The whole pool may be NaN: neither losses nor weights ever notice."""
-    clean, broken = (toy_training("tstfc", "release", iterations=50, evaluate_every=1) for _ in range(2))
+    clean, broken = (toy_training("tstfc", "release", iterations=50, epoch=1) for _ in range(2))
     assert clean.setting.epoch == 1
     for epoch in range(50):
         method = broken.method
@@ -79,7 +79,7 @@ def test_the_warm_up_would_end_in_epoch_501() -> None:
 
 
 def test_counting_iterations_reaches_the_propagation() -> None:
-    training = toy_training("tstfc", "release", iterations=50, evaluate_every=5, switches=ACTIVATED)
+    training = toy_training("tstfc", "release", iterations=50, epoch=5, switches=ACTIVATED)
     run_to(training, 5)
     method: Any = training.method
     assert not method.banks

@@ -145,7 +145,7 @@ def test_the_one_vs_all_score_of_a_branch_that_classifies_well_finds_unseen_clas
     """At evaluations with a poor accuracy it does not, which is most of them in trainings as short as the demo's."""
     scores: list[float] = []
     for dataset in ("ptbxl", "cinc21"):
-        options = {"iterations": 300, "learning_rate": 0.005, "evaluate_every": 15}
+        options = {"iterations": 300, "learning_rate": 0.005, "epoch": 15}
         training, sets, _ = make_training("safeecgmatch", dataset=dataset, seed=2, methods=starting(0.4), **options)
         scores += scores_at_evaluations(training, sets["open_test"], least_accuracy=0.85)
     print(len(scores), "AUROC", sum(scores) / len(scores), scores)

@@ -186,7 +186,7 @@ def bias(network: torch.nn.Module) -> float:
 
 
 def test_paper_rounds_restart_the_optimiser_and_promote_the_best_student() -> None:
-    training = toy_training("safestudent", "paper", iterations=1_500, evaluate_every=100)  # phase 1: 3; ends at 7, 11
+    training = toy_training("safestudent", "paper", iterations=1_500, epoch=100)  # phase 1: 3; ends at 7, 11
     method = student(training)
     assert method.phase_one == 300 and method.round_ends == {700, 1_100}
     training.iterate()
@@ -217,7 +217,7 @@ def test_paper_rounds_restart_the_optimiser_and_promote_the_best_student() -> No
 
 
 def test_release_goes_on_from_the_best_supervised_weights_with_their_adam_state() -> None:
-    training = toy_training("safestudent", "release", iterations=100, evaluate_every=10)  # phase 1: 2 evaluations
+    training = toy_training("safestudent", "release", iterations=100, epoch=10)  # phase 1: 2 evaluations
     method = student(training)
     run_to(training, 9)
     training.iterate()
@@ -234,7 +234,7 @@ def test_release_goes_on_from_the_best_supervised_weights_with_their_adam_state(
 
 
 def test_release_teacher_averages_parameters_every_tenth_epoch_of_phase_two() -> None:
-    training = toy_training("safestudent", "release", iterations=50_000, evaluate_every=1_000)
+    training = toy_training("safestudent", "release", iterations=50_000, epoch=1_000)
     method = student(training)
     updates = []
     for n in (8_999, 9_999, 10_000, 10_999, 19_999, 29_999, 39_998, 39_999, 49_999):
@@ -253,7 +253,7 @@ def test_release_teacher_averages_parameters_every_tenth_epoch_of_phase_two() ->
 
 
 def test_paper_teacher_never_averages() -> None:
-    training = toy_training("safestudent", "paper", iterations=50_000, evaluate_every=1_000)
+    training = toy_training("safestudent", "paper", iterations=50_000, epoch=1_000)
     before = student(training).teacher.state()
     shift_weights(training, 1.0)
     student(training).after_step(19_999)
@@ -285,7 +285,7 @@ def force_accuracies(training: Training, accuracies: list[float], monkeypatch: p
 def test_selection(
     protocol: str, accuracies: list[float], best: int | None, early: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    training = toy_training("safestudent", protocol, iterations=20, evaluate_every=4)
+    training = toy_training("safestudent", protocol, iterations=20, epoch=4)
     force_accuracies(training, accuracies, monkeypatch)
     run_to(training, 20)
     assert training.early is not None and training.early.iteration == early

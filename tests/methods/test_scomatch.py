@@ -117,7 +117,7 @@ def test_memory_keeps_the_weak_view_as_it_was_fed_and_forgets_the_oldest() -> No
 
 def thresholds(protocol: str, moments: list[int]) -> list[float]:
     """The threshold before each of the iterations `moments`, with tallies that would give 0.855 at an update."""
-    training = toy_training("scomatch", protocol, iterations=50_000, evaluate_every=1000, pool=14_850)
+    training = toy_training("scomatch", protocol, iterations=50_000, epoch=1000, pool=14_850)
     method, values = training.method, []
     for n in range(max(moments) + 1):
         method.state = State((), torch.empty(0), torch.tensor([100, 0, 0, 90]), method.state.tau_ood)
@@ -164,7 +164,7 @@ def test_an_update_empties_the_tallies() -> None:
 
 
 def test_gates_and_gradients() -> None:
-    training = toy_training("scomatch", "paper", iterations=50_000, evaluate_every=1000)
+    training = toy_training("scomatch", "paper", iterations=50_000, epoch=1000)
     assert training.method.network.fc.weight.std().item() == pytest.approx(0.02, rel=0.5)
     run_to(training, 9)  # the memory holds a batch
     early, late = only_losses(training, 499).terms, only_losses(training, 500).terms

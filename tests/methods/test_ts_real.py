@@ -11,7 +11,7 @@ from tests.methods.harness import learn
 from tests.methods.real import real_store
 
 # ECGMatch's teacher lags so far behind a fast student that it turns constant; a calmer student gets over it.
-SLOWER: dict[str, Any] = {"iterations": 300, "evaluate_every": 50, "learning_rate": 0.003}
+SLOWER: dict[str, Any] = {"iterations": 300, "epoch": 50, "learning_rate": 0.003}
 
 
 @pytest.mark.real

@@ -14,8 +14,8 @@ from safeecgmatch.config import validate
 from safeecgmatch.engine.contract import Batch, Losses, Setting
 from safeecgmatch.engine.generators import Generators, derived_seed
 from safeecgmatch.engine.loop import Training
+from safeecgmatch.engine.method import Context, method_class
 from safeecgmatch.engine.signals import MethodData, SignalSet
-from safeecgmatch.methods.base import Context, method_class
 from safeecgmatch.profiles import compose_values
 from safeecgmatch.protocols import switches as protocol_switches
 from tests.conftest import ROOT
@@ -67,7 +67,7 @@ def toy_training(
     name: str,
     protocol: str,
     iterations: int = 24,
-    evaluate_every: int = 4,
+    epoch: int = 4,
     *,
     seed: int = 3,
     width: int = 2,
@@ -97,7 +97,7 @@ def toy_training(
         sampling_rate=sampling_rate,
         width=width,
         iterations=iterations,
-        evaluate_every=evaluate_every,
+        epoch=epoch,
         warm_up=max(1, round(500 / 50_000 * iterations)) if warm_up is None else warm_up,
         labelled_batch=batch if kind.uses_unlabelled else 2 * batch,
         unlabelled_batch=batch if kind.uses_unlabelled else 0,
@@ -115,7 +115,7 @@ def toy_training(
     own = validate(kind.Hyper, section(name) | (hyper or {}), name)
     torch.manual_seed(derived_seed(seed, "weights"))
     method = kind(Context(setting, own, switches_of(name, protocol, **(switches or {})), data, rng))
-    return Training(method, labelled, unlabelled, validation, rng, "off")
+    return Training(method, labelled, unlabelled, validation, waves(20, CLASSES + 1, 4), rng, "off")
 
 
 def run(training: Training) -> Training:
@@ -126,7 +126,7 @@ def run(training: Training) -> Training:
 def run_to(training: Training, n: int) -> None:
     while training.n < n:
         training.iterate()
-        if training.n % training.setting.evaluate_every == 0:
+        if training.n % training.setting.epoch == 0:
             training.evaluate()
 
 

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from safeecgmatch.cells import Cell
-from safeecgmatch.engine.cell import Inputs, build
+from safeecgmatch.engine.assembly import Inputs, build
 from safeecgmatch.engine.fingerprint import resolve
 from safeecgmatch.launching.outputs import write_outputs
 from safeecgmatch.predicting.trained import Trained
-from safeecgmatch.predictions import read_predictions
+from safeecgmatch.predictions import read_arrays
 from tests.methods.harness import demo_params, phantom_store, split_data
 
-SHORT = {"iterations": 4, "evaluate_every": 2, "batch": 8}
+SHORT = {"iterations": 4, "epoch": 2, "batch": 8}
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Made:
 
     def headers(self, part: str) -> list[Path]:
         """The files of a part's records, in its order."""
-        records = read_predictions(self.folder / "predictions.npz")[f"{part}.record"]
+        records = read_arrays(self.folder / "predictions.npz")[f"{part}.record"]
         return [next(self.archive.rglob(f"{int(record):05d}_lr.hea")) for record in records]
 
 

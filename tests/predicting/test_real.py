@@ -16,7 +16,7 @@ from tests.predicting.test_trained import assert_same_bytes
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
-BUDGET = {"iterations": 300, "evaluate_every": 50, "batch": 64, "learning_rate": 0.001}
+BUDGET = {"iterations": 300, "epoch": 50, "batch": 64, "learning_rate": 0.001}
 
 
 def classes_of(trained: Trained, headers: list[Path]) -> np.ndarray:

@@ -19,7 +19,7 @@ from safeecgmatch.metrics import probabilities_of
 from safeecgmatch.predicting.answers import Answer, page_name
 from safeecgmatch.predicting.labelled import judge
 from safeecgmatch.predicting.trained import GENERATED, NO_DEVICE
-from safeecgmatch.predictions import read_predictions
+from safeecgmatch.predictions import read_arrays
 from tests.data.tiny import waves, write_record
 from tests.predicting.conftest import Made
 
@@ -62,7 +62,7 @@ def test_a_cell_of_other_code_is_told(made: Made, records: Path, monkeypatch: py
 
 
 def test_the_files_hold_the_exact_probabilities_of_the_training(made: Made, tmp_path: Path) -> None:
-    stored = read_predictions(made.folder / "predictions.npz")
+    stored = read_arrays(made.folder / "predictions.npz")
     expected = probabilities_of(stored[f"test.log_probs.{stored['branch']}"]).tolist()
     for file in (tmp_path / "answers.csv", tmp_path / "answers.json"):
         assert predict(made, *made.headers("test"), "--output", file).exit_code == 0

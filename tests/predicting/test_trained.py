@@ -14,13 +14,13 @@ import yaml
 from safeecgmatch.errors import UserError
 from safeecgmatch.predicting.running import Job, read_blocks
 from safeecgmatch.predicting.trained import Trained, find_cell, usable_device
-from safeecgmatch.predictions import ood_score, read_predictions
+from safeecgmatch.predictions import ood_score, read_arrays
 from safeecgmatch.protocols import known_methods
 from tests.predicting.conftest import Made
 
 
 def assert_same_bytes(made: Made, part: str) -> None:
-    trained, stored = Trained.open(made.folder), read_predictions(made.folder / "predictions.npz")
+    trained, stored = Trained.open(made.folder), read_arrays(made.folder / "predictions.npz")
     blocks = list(read_blocks([Job("", header) for header in made.headers(part)], trained))
     scores = [trained.scores(block.inputs) for block in blocks]
     log_probs = np.concatenate([score.log_probs for score in scores])
@@ -59,7 +59,7 @@ def test_another_order_changes_nothing_that_matters(made: Made, trained: Trained
 def test_the_stored_threshold_and_any_other(made: Made, trained: Trained) -> None:
     summary = json.loads((made.folder / "summary.json").read_text())
     assert (trained.share, trained.threshold) == (0.95, summary["accept_threshold"])
-    stored = read_predictions(made.folder / "predictions.npz")
+    stored = read_arrays(made.folder / "predictions.npz")
     scores = ood_score(stored, trained.branch, split="validation")
     for share in (0.5, 0.9):
         other = Trained.open(made.folder, share)

@@ -44,7 +44,7 @@ def make_params(**changes: Any) -> Params:
         "split": {"strategy": "random", "seed": 42},
         "model": {"width": 8},
         "train": {
-            "iterations": 150, "evaluate_every": 50, "warm_up": 60, "batch": 32, "learning_rate": 0.01,
+            "iterations": 150, "epoch": 50, "warm_up": 60, "batch": 32, "learning_rate": 0.01,
             "device": "cpu", "amp": "off", "threads": 1,
         },
         "checkpoint_every": 50,
@@ -74,7 +74,7 @@ def paper_params(**changes: Any) -> Params:
             "grid": {"seeds": [1, 2, 3]},
             "data": data,
             "model": {"width": 64},
-            "train": {"iterations": 50000, "evaluate_every": 1000, "batch": 64, "learning_rate": 0.001},
+            "train": {"iterations": 50000, "epoch": 1000, "batch": 64, "learning_rate": 0.001},
             **changes,
         }
     )
@@ -135,8 +135,8 @@ def write_cell(cell: Cell, params: Params, root: Path, records: int = 120, **sum
     folder.mkdir(parents=True)
     if not summary.get("diverged"):
         np.savez(folder / "predictions.npz", **make_predictions(cell, records))  # type: ignore[arg-type]
-    evaluations = params.train.iterations // params.train.evaluate_every
-    make_history(cell, evaluations, params.train.evaluate_every).to_csv(folder / "history.csv", index=False)
+    evaluations = params.train.iterations // params.train.epoch
+    make_history(cell, evaluations, params.train.epoch).to_csv(folder / "history.csv", index=False)
     switches = {"selection_includes_pretrain": params.protocol == "release"} if cell.method == "safestudent" else {}
     content = {"cell": cell.describe(), "protocol": params.protocol, "switches": switches, "config_hash": "0" * 16}
     (folder / "config.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")

@@ -14,8 +14,8 @@ import yaml
 
 from safeecgmatch.data.datasets import known_datasets
 from safeecgmatch.engine.fingerprint import imports_of
-from safeecgmatch.engine.splits import load_split
-from safeecgmatch.engine.store import SignalStore
+from safeecgmatch.engine.signal_store import SignalStore
+from safeecgmatch.engine.split_files import load_split
 from safeecgmatch.files import read_json
 from tests.conftest import ROOT
 from tests.data.tiny import SUPERCLASS, waves, write_cinc, write_csv, write_ptbxl, write_record

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.random import RandomState
 from numpy.typing import NDArray
 
-from safeecgmatch.engine.splits import Rows
+from safeecgmatch.engine.split_files import Rows
 from safeecgmatch.errors import UserError
 
 Labels = NDArray[np.str_]
@@ -117,6 +117,16 @@ def draw_labelled(rows: Rows, labels: Labels, task: Task, rng: RandomState) -> t
         chosen.append(members[: task.labels_per_class])
         left.append(members[task.labels_per_class :])
     return np.concatenate(chosen), np.concatenate(left)
+
+
+def few_of_each(rows: Rows, labels: Labels, classes: Sequence[str], few: int, rng: RandomState) -> Rows:
+    """At most `few` rows of each class, drawn at random, in the order in which `rows` has them."""
+    kept = []
+    for name in classes:
+        members = rows[labels[rows] == name]
+        rng.shuffle(members)
+        kept.append(members[:few])
+    return rows[np.isin(rows, np.concatenate(kept))]
 
 
 def fill(rows: Rows, wanted: int, rng: RandomState, what: str) -> Rows:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from safeecgmatch.engine.store import Entry
+from safeecgmatch.engine.signal_store import Entry
 from safeecgmatch.leads import LEADS, SECONDS
 
 if TYPE_CHECKING:

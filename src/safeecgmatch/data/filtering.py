@@ -19,7 +19,7 @@ from safeecgmatch.data.ingest import read_all
 from safeecgmatch.data.preparation import PREPROCESSING, STANDARDISED, Fit
 from safeecgmatch.data.rowfile import allocate, close_up, hash_along
 from safeecgmatch.data.selection import DUPLICATE, Candidate, Drop, Verdicts
-from safeecgmatch.engine.store import FORMAT, PAGE, REPORT, SIGNALS, TABLE, write_table
+from safeecgmatch.engine.signal_store import FORMAT, PAGE, REPORT, SIGNALS, TABLE, write_table
 from safeecgmatch.errors import UserError
 from safeecgmatch.files import atomic_path, sha256_of, write_json
 from safeecgmatch.leads import SECONDS

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from safeecgmatch.engine.store import Entry
+from safeecgmatch.engine.signal_store import Entry
 
 MULTI_LABEL = "multi-label"
 NO_LABEL = "no label"

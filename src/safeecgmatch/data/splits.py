@@ -8,14 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.random import RandomState
 
 from safeecgmatch.data import drawing
 from safeecgmatch.data.datasets import find_dataset
 from safeecgmatch.data.drawing import Parts, Rows, Task
-from safeecgmatch.engine.splits import PARTS, SPLIT, SUMMARY, Split
-from safeecgmatch.engine.store import SignalStore
+from safeecgmatch.engine.signal_store import SignalStore
+from safeecgmatch.engine.split_files import PARTS, SPLIT, SUMMARY, Split
 from safeecgmatch.errors import UserError
 from safeecgmatch.files import atomic_path, write_json
+
+FEW = 50  # validation records of a class in the arm val150
 
 
 def _parts(store: SignalStore, strategy: str, seed: int) -> Parts:
@@ -48,9 +51,12 @@ def straddling(parts: Parts, patients: Sequence[str]) -> int:
 
 def make_split(
     store: SignalStore, *, ood: int, seed: int, split_seed: int, strategy: str, labels_per_class: int, pool_size: int,
-    switches: Mapping[str, Any],
+    switches: Mapping[str, Any], arm: str = "",
 ) -> Split:  # fmt: skip
-    """The rows of one cell's labelled set, pool, validation, test and open test set, with a summary."""
+    """The rows of one cell's labelled set, pool, validation, test and open test set, with a summary.
+
+    The arm `seen_pool` leaves the unseen records out of the pool, `val150` all but 50 of each class out of validation.
+    """
     classes = find_dataset(store.dataset).open_set(ood, switches)
     task = Task(classes.seen, classes.unseen, labels_per_class, pool_size, ood)
     absent = [name for name in (*task.seen, *task.unseen) if name not in store.labels]
@@ -74,9 +80,14 @@ def make_split(
         "test": parts.test[np.isin(store.labels[parts.test], task.seen)],
         "open_test": parts.test,
     }
+    if arm == "seen_pool":
+        rows["pool"] = rows["pool"][np.isin(store.labels[rows["pool"]], task.seen)]
+    if arm == "val150":
+        rows["validation"] = drawing.few_of_each(rows["validation"], store.labels, task.seen, FEW, RandomState(seed))
     arrays = {name: part.astype(np.int64) for name, part in rows.items()}
     arrays |= {f"{name}_label": _labels_of(part, store, task) for name, part in rows.items()}
     settings = {"ood": ood, "seed": seed, "split_seed": split_seed, "strategy": strategy, "rule": classes.rule}
+    settings |= {"arm": arm} if arm else {}
     return Split(task.seen, task.unseen, summary=settings | summarise(store, task, parts, rows), **arrays)
 
 

@@ -1,9 +1,10 @@
-"""A training's whole state in one file that is either complete or absent."""
+"""A training's whole state in one file that is either complete or absent, and is never read if a byte of it changed."""
 
 from __future__ import annotations
 
+import hashlib
+import io
 import pickle
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -13,37 +14,45 @@ from safeecgmatch.files import atomic_path
 
 FILE = "checkpoint.pt"
 SET_ASIDE = "checkpoint.rejected.pt"
-# What torch.load raises on a file that is cut, scrambled or not a checkpoint at all.
-DAMAGE = (OSError, RuntimeError, EOFError, KeyError, TypeError, pickle.UnpicklingError, zipfile.BadZipFile)
 
 
 class Checkpoint:
-    """Lives in the scratch folder of its cell and belongs to one fingerprint."""
+    """Lives in the scratch folder of its cell and belongs to one fingerprint.
+
+    The file is a line with the SHA-256 of what follows, then torch's own format, which has no digest.
+    """
 
     def __init__(self, folder: Path, fingerprint: str) -> None:
         self.folder, self.fingerprint = folder, fingerprint
         self.path = folder / FILE
 
     def save(self, state: dict[str, Any]) -> None:
-        with atomic_path(self.path) as partial:
-            torch.save({**state, "fingerprint": self.fingerprint}, partial)
+        buffer = io.BytesIO()
+        torch.save({**state, "fingerprint": self.fingerprint}, buffer)
+        content = buffer.getbuffer()
+        with atomic_path(self.path, durable=True) as partial, partial.open("wb") as stream:
+            stream.write(f"{hashlib.sha256(content).hexdigest()}\n".encode())
+            stream.write(content)
 
     def load(self) -> tuple[dict[str, Any] | None, str]:
         """(state, "") to go on from, or (None, reason) where there is nothing usable; what is unusable is set aside."""
         if not self.path.exists():
             return None, ""
+        digest, _, content = self.path.read_bytes().partition(b"\n")
+        if digest.decode(errors="replace") != hashlib.sha256(content).hexdigest():
+            return None, self.set_aside("is damaged (its content is not what was written)")
         try:
-            state = torch.load(self.path, map_location="cpu", weights_only=True)
+            state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
             found = state["fingerprint"]
-        except DAMAGE as error:
-            return None, self._set_aside(f"is damaged ({' '.join(str(error).split())[:120]})")
+        except (RuntimeError, KeyError, TypeError, pickle.UnpicklingError) as error:
+            return None, self.set_aside(f"is no checkpoint ({' '.join(str(error).split())[:120]})")
         if found != self.fingerprint:
-            return None, self._set_aside(
+            return None, self.set_aside(
                 f"belongs to another config or code ({found}, this cell has {self.fingerprint})"
             )
         return state, ""
 
-    def _set_aside(self, reason: str) -> str:
+    def set_aside(self, reason: str) -> str:
         self.path.replace(self.folder / SET_ASIDE)
         return f"{self.path} {reason}; it was set aside as {SET_ASIDE} and the cell starts anew."
 

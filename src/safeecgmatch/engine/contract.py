@@ -1,24 +1,18 @@
-"""What passes between the training loop and a method; the method's own side is `methods/base.py`."""
+"""What passes between the training loop and a method; the method's own side is `engine/method.py`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from safeecgmatch.config import WARM_UP
+from safeecgmatch.config import EPOCHS, WARM_UP
 
 if TYPE_CHECKING:  # its constants are read where torch is not needed
     from torch import Tensor
 
 FULL_BUDGET = 50_000  # the budget for which all schedule numbers are stated
 TEMPERATURE_BOUNDS = (0.2, 5.0)
-FULL_EPOCHS = 50  # one "epoch" of the published code is 1/50 of the budget
-
-
-def share_of(share: str, iterations: int) -> int:
-    """ "40%" of a budget in iterations; at least 1 unless it is 0 %."""
-    percent = float(share.removesuffix("%"))
-    return max(1, round(percent / 100 * iterations)) if percent else 0
+FULL_EPOCH = 1_000  # iterations of the paper's epoch, whatever the budget
 
 
 @dataclass(frozen=True)
@@ -31,7 +25,7 @@ class Setting:
     sampling_rate: int
     width: int
     iterations: int
-    evaluate_every: int
+    epoch: int  # iterations between evaluations, and the clock of whatever a method does once per epoch
     warm_up: int  # iterations before the unlabelled losses of the paper's protocol begin
     labelled_batch: int
     unlabelled_batch: int
@@ -42,10 +36,10 @@ class Setting:
     lambda_sum: float | None = None
 
     def moment(self, moment: int | str) -> int:
-        """In iterations of this budget: a number stated for 50,000, a share such as "25%", or "warm_up"."""
-        if moment == WARM_UP:
-            return self.warm_up
-        return share_of(moment, self.iterations) if isinstance(moment, str) else self.scaled(moment)
+        """In iterations: "warm_up" and "4 epochs" whatever the budget; a number is stated for 50,000 and scales."""
+        if isinstance(moment, int):
+            return self.scaled(moment)
+        return self.warm_up if moment == WARM_UP else int(moment.removesuffix(EPOCHS)) * self.epoch
 
     def scaled(self, iterations: int) -> int:
         """A schedule number stated for 50,000 iterations, for this budget; at least 1 unless it is 0."""
@@ -56,11 +50,6 @@ class Setting:
     def decay(self, decay: float) -> float:
         """Of an average, stated for 50,000 iterations: decay^(50,000 / budget) forgets as much over the whole run."""
         return decay ** (FULL_BUDGET / self.iterations)
-
-    @property
-    def epoch(self) -> int:
-        """Iterations in one "epoch" of the published code (1,000 of 50,000)."""
-        return max(1, round(self.iterations / FULL_EPOCHS))
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import io
 import tokenize
 from collections.abc import Iterator
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +21,13 @@ from safeecgmatch.cells import Cell
 from safeecgmatch.config import Params
 from safeecgmatch.errors import UserError
 from safeecgmatch.files import hash_of, read_json, sha256_of
-from safeecgmatch.protocols import switches
+from safeecgmatch.protocols import method_module, switches
 
 SOURCES = Path(__file__).resolve().parents[2]
 PACKAGE = "safeecgmatch"
 DECIDING = (f"{PACKAGE}.engine.", f"{PACKAGE}.methods.")
-ENTRY = f"{PACKAGE}.engine.cell"
-
-
-def method_module(module: str) -> str:
-    """The import name behind the switch `module`: "fixmatch" is fixmatch/method.py, "tstfc.release" its release.py."""
-    return f"{PACKAGE}.methods.{module if '.' in module else f'{module}.method'}"
+LIBRARIES = ("torch", "numpy")  # whose versions decide bytes
+ENTRY = f"{PACKAGE}.engine.assembly"
 
 
 def code_of(module: str) -> dict[str, str]:
@@ -96,15 +93,20 @@ def _spans(text: str) -> Iterator[tuple[Place, Place]]:
 
 
 def method_of(params: Params, name: str) -> dict[str, Any]:
-    """How params.yaml has this method trained: its module, that module's code, and its switches."""
+    """How params.yaml has this method trained: its module, that module's code, its switches, and the libraries."""
     values = switches(name, params.protocol, params.methods.get(name, {}).get("switches", {}))
     module = values.pop("module", name)
-    return {"module": module, "switches": values, "code": code_of(module)}
+    return {"module": module, "switches": values, "code": code_of(module), "versions": versions()}
+
+
+def versions() -> dict[str, str]:
+    """Without local labels: 2.13.0+cpu is the same release as 2.13.0."""
+    return {name: version(name).partition("+")[0] for name in LIBRARIES}
 
 
 def data_of(cell: Cell, data: Path) -> dict[str, Any]:
     """The filtered records and the split of a cell, with the hash of both (that of the signals is in store.json)."""
-    filtered, split = data / "filtered" / cell.dataset, data / "splits" / cell.dataset / f"{cell.ood}/{cell.seed}"
+    filtered, split = data / "filtered" / cell.dataset, data / "splits" / cell.split_path
     files = [filtered / "store.json", filtered / "records.csv", split / "split.npz", split / "summary.json"]
     for file, stage in zip(files, ("filter", "filter", "split", "split"), strict=True):
         if not file.is_file():
@@ -122,8 +124,8 @@ def data_of(cell: Cell, data: Path) -> dict[str, Any]:
 def resolve(params: Params, cell: Cell, data: Path = Path("data")) -> dict[str, Any]:
     """All that decides this cell's numbers, as plain values: the content of its config.yaml.
 
-    `config_hash` is of everything but the code, `fingerprint` of everything. The method checks `hyper` and `switches`
-    when it is built.
+    `config_hash` is of params and data, `fingerprint` of these, the code and the libraries. The method checks `hyper`
+    and `switches` when it is built.
     """
     method = method_of(params, cell.method)
     config = {
@@ -137,4 +139,5 @@ def resolve(params: Params, cell: Cell, data: Path = Path("data")) -> dict[str, 
         "data": data_of(cell, data),
     }
     config_hash = hash_of(config)
-    return {**config, "config_hash": config_hash, "fingerprint": hash_of([config_hash, method["code"]])}
+    fingerprint = hash_of([config_hash, method["code"], method["versions"]])
+    return {**config, "versions": method["versions"], "config_hash": config_hash, "fingerprint": fingerprint}

@@ -12,10 +12,11 @@ from torch import Tensor
 from safeecgmatch.engine import device as devices
 from safeecgmatch.engine.contract import Batch, Evaluation
 from safeecgmatch.engine.generators import Generators
+from safeecgmatch.engine.method import Method
 from safeecgmatch.engine.monitor import Monitor, accepted_nothing, temperatures_at_bound
 from safeecgmatch.engine.sampling import Stream, make_stream
 from safeecgmatch.engine.signals import SignalSet
-from safeecgmatch.methods.base import Method
+from safeecgmatch.engine.trajectory import Trajectory
 
 Row = dict[str, Any]
 
@@ -42,9 +43,17 @@ class Training:
     """One cell in training: everything here is in its checkpoint, so it can stop and go on at any iteration."""
 
     def __init__(
-        self, method: Method, labelled: SignalSet, pool: SignalSet, validation: SignalSet, rng: Generators, amp: str
+        self,
+        method: Method,
+        labelled: SignalSet,
+        pool: SignalSet,
+        validation: SignalSet,
+        open_test: SignalSet,
+        rng: Generators,
+        amp: str,
     ) -> None:
-        self.method, self.labelled, self.pool, self.validation, self.rng = method, labelled, pool, validation, rng
+        self.method, self.labelled, self.pool, self.rng = method, labelled, pool, rng
+        self.validation, self.open_test = validation, open_test.without_labels()
         self.setting, self.amp, self.device = method.setting, amp, rng.device
         order, epoch = method.switches.batch_order, method.epoch()
         self.labelled_stream: Stream = make_stream(
@@ -58,6 +67,7 @@ class Training:
         self.monitor = Monitor()
         self.n = 0  # iterations made
         self.history: list[Row] = []
+        self.trajectory = Trajectory()
         self.best: Best | None = None
         self.early: Best | None = None  # the best of the phases that do not compete
         self.stopped = False
@@ -70,7 +80,7 @@ class Training:
         """Train to the end of the budget from wherever it stands."""
         while not self.finished:
             self.iterate()
-            if self.n % self.setting.evaluate_every == 0 or self.n == self.setting.iterations:
+            if self.n % self.setting.epoch == 0:
                 after_evaluation(self.evaluate())
             after_iteration(self)
 
@@ -121,16 +131,21 @@ class Training:
 
     @torch.no_grad()
     def evaluate(self) -> Row:
-        """Validation accuracy of the branch that the method reports; the best weights are kept."""
+        """Validation accuracy of the branch that the method reports; the best weights are kept, and the trajectory."""
         if self.monitor.diverged():
             raise Diverged(f"The loss stopped being finite {self.monitor.interval(self.n)}.")
         method, labels = self.method, self.validation.labels
         assert labels is not None
         evaluation = Evaluation(self.n, method.outputs_on(self.validation), labels)
         method.after_outputs(evaluation)
-        predicted = method.predict(evaluation.outputs)[method.reported_branch()].log_probs.argmax(dim=1)
-        accuracy = float((predicted == labels).double().mean())
+        sets = {
+            "validation": method.predict(evaluation.outputs),
+            "open_test": method.predict(method.outputs_on(self.open_test)),
+        }
+        predicted = sets["validation"][method.reported_branch()].log_probs.argmax(dim=1)
+        accuracy = (predicted == labels).double().mean().item()
         competes = method.competes(self.n)
+        self.trajectory.add(self.n, method.reported_branch(), competes, sets, method.monitors())
         self.stopped = method.switches.stop_at_val_1 and accuracy == 1.0
         if not self.stopped:
             self._select(accuracy, competes)
@@ -175,6 +190,7 @@ class Training:
             "pool_stream": self.pool_stream.state(),
             "monitor": self.monitor.state(),
             "history": self.history,
+            "trajectory": self.trajectory.state(),
             "best": plain(self.best),
             "early": plain(self.early),
             "stopped": self.stopped,
@@ -190,6 +206,7 @@ class Training:
         self.pool_stream.load(state["pool_stream"])
         self.monitor.load(state["monitor"])
         self.history = list(state["history"])
+        self.trajectory.load(state["trajectory"])
         self.best = None if state["best"] is None else Best(**state["best"])
         self.early = None if state["early"] is None else Best(**state["early"])
         self.stopped = state["stopped"]

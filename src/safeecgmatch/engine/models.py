@@ -27,7 +27,7 @@ class Conv(nn.Module):
         return F.conv2d(x, self.weight.unsqueeze(2), stride=self.stride, padding=self.padding)
 
 
-class Block(nn.Module):
+class BasicBlock(nn.Module):
     """conv 3 (stride s) - BN - ReLU - conv 3 - BN, plus shortcut, ReLU."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
@@ -55,7 +55,7 @@ class ResNet1D(nn.Module):
         inputs = width
         for stage in range(STAGES):
             outputs = width * 2**stage
-            blocks += [Block(inputs, outputs, 1 if stage == 0 else 2), Block(outputs, outputs, 1)]
+            blocks += [BasicBlock(inputs, outputs, 1 if stage == 0 else 2), BasicBlock(outputs, outputs, 1)]
             inputs = outputs
         self.blocks = nn.Sequential(*blocks)
         self.dim = inputs

@@ -40,7 +40,7 @@ class Monitor:
         self.sums[name] = self.sums[name] + value if name in self.sums else value
 
     def diverged(self) -> bool:
-        return "loss.total" in self.sums and not bool(torch.isfinite(self.sums["loss.total"]))
+        return "loss.total" in self.sums and not torch.isfinite(self.sums["loss.total"]).item()
 
     def interval(self, n: int) -> str:
         """Since the last `clear`, where `n` iterations are made."""
@@ -48,7 +48,7 @@ class Monitor:
 
     def summary(self) -> dict[str, float | None]:
         """The means since the last `clear`; None where nothing was accepted."""
-        sums = {name: float(value) for name, value in self.sums.items()}
+        sums = {name: value.item() for name, value in self.sums.items()}
         row: dict[str, float | None] = {
             name.removeprefix("rate."): value / max(self.iterations, 1)
             for name, value in sums.items()

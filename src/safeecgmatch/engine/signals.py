@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from safeecgmatch.engine.store import SignalStore
+from safeecgmatch.engine.signal_store import SignalStore
 from safeecgmatch.engine.views import standardise
 
 MILLIVOLTS = 1e-3  # the store holds microvolts

@@ -22,10 +22,11 @@ import yaml
 
 from safeecgmatch.cells import Cell, find_cell
 from safeecgmatch.config import Params, load_params
-from safeecgmatch.engine.cell import Inputs, build
+from safeecgmatch.engine.assembly import Inputs, build
 from safeecgmatch.engine.checkpoint import Checkpoint
 from safeecgmatch.engine.fingerprint import code_of, resolve
 from safeecgmatch.engine.loop import Diverged, Row, Training
+from safeecgmatch.engine.signals import SignalSet
 from safeecgmatch.errors import UserError
 from safeecgmatch.files import digest_of, write_json, write_text
 from safeecgmatch.launching.outputs import history_csv, warnings_in, write_outputs
@@ -53,19 +54,10 @@ class Stopped(Exception):
 class Session:
     """Runs a training with checkpoints, in which the cost so far travels along."""
 
-    def __init__(self, training: Training, checkpoint: Checkpoint, every: int) -> None:
-        self.training, self.checkpoint, self.every = training, checkpoint, every
-        self.before = Cost()
+    def __init__(self, training: Training, checkpoint: Checkpoint, every: int, before: Cost) -> None:
+        self.training, self.checkpoint, self.every, self.before = training, checkpoint, every, before
         self.started = time.monotonic()
         self.signals: list[int] = []
-
-    def restore(self) -> str:
-        """Continue from the checkpoint where there is a good one; returns a warning, or nothing."""
-        state, warning = self.checkpoint.load()
-        if state is not None:
-            self.training.load(state["training"])
-            self.before = Cost(**state["cost"])
-        return warning
 
     def listen(self) -> None:
         """From now on a stop signal ends the session after the current iteration, with a checkpoint."""
@@ -92,18 +84,34 @@ class Session:
         return Cost(self.before.wall + time.monotonic() - self.started, self.before.cpu + time.process_time())
 
 
+def restored(
+    config: dict[str, Any], inputs: Inputs, checkpoint: Checkpoint
+) -> tuple[Training, dict[str, SignalSet], Cost]:
+    """The training as its checkpoint left it, or from the start where there is no good one; what it cost so far."""
+    training, sets = build(config, inputs)
+    state, warning = checkpoint.load()
+    if state is not None:
+        try:
+            training.load(state["training"])
+            return training, sets, Cost(**state["cost"])
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:  # half of it may be loaded: build anew
+            warning = checkpoint.set_aside(f"does not fit this cell ({' '.join(repr(error).split())[:120]})")
+            training, sets = build(config, inputs)
+    if warning:
+        print(f"warning: {warning}", file=sys.stderr)
+    return training, sets, Cost()
+
+
 def train_cell(params: Params, cell: Cell, config: dict[str, Any], scratch: Scratch, data: Path, uid: str) -> None:
     """Leave the finished result of `cell`, whose resolved config is `config`, in its scratch folder."""
     with scratch.lock():
         if scratch.verify()[0]:
             return  # another process was faster
         inputs = Inputs.open(cell, data)
-        training, sets = build(config, inputs)
+        checkpoint = Checkpoint(scratch.folder, config["fingerprint"])
+        training, sets, before = restored(config, inputs, checkpoint)
         config = {**config, "in_force": training.method.in_force()}
-        session = Session(training, Checkpoint(scratch.folder, config["fingerprint"]), params.checkpoint_every)
-        warning = session.restore()
-        if warning:
-            print(f"warning: {warning}", file=sys.stderr)
+        session = Session(training, checkpoint, params.checkpoint_every, before)
         record = run_record(
             config,
             profile=params.profile,

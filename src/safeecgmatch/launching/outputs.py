@@ -12,13 +12,14 @@ import numpy as np
 import yaml
 from safetensors.torch import save_file
 
-from safeecgmatch.engine.cell import EVALUATED, Inputs, predict
+from safeecgmatch.engine.arrays import write_arrays
+from safeecgmatch.engine.assembly import EVALUATED, Inputs, predict
 from safeecgmatch.engine.loop import Row, Training
 from safeecgmatch.engine.models import parameter_count
 from safeecgmatch.engine.monitor import warnings_of
 from safeecgmatch.engine.signals import SignalSet
 from safeecgmatch.files import atomic_path, read_json, write_json, write_text
-from safeecgmatch.predictions import acceptance, write_predictions
+from safeecgmatch.predictions import acceptance
 
 FIRST_COLUMNS = ("iteration", "val_accuracy", "competes", "mask_rate", "pseudo_accuracy", "pseudo_ood_share")
 
@@ -83,6 +84,7 @@ def write_outputs(
         training.method.load_state_dict(weights)
         predictions = predict(training.method, sets, inputs.store.records)
         write_json(partial / "summary.json", summary | acceptance(predictions))
-        write_predictions(partial / "predictions.npz", predictions)
+        write_arrays(partial / "predictions.npz", predictions)
+        write_arrays(partial / "trajectory.npz", training.trajectory.arrays())
         save_file({name: value.cpu().contiguous() for name, value in weights.items()}, partial / "model.safetensors")
     return predictions

@@ -70,7 +70,7 @@ class Scratch:
     @contextmanager
     def sealing(self, fingerprint: str) -> Iterator[Path]:
         """Yield a folder to be filled; it becomes `finished/` with a seal over all that was written to it."""
-        with atomic_path(self.finished) as partial:
+        with atomic_path(self.finished, durable=True) as partial:
             partial.mkdir()
             yield partial
             files = {name: sha256_of(partial / name) for name in _files(partial)}

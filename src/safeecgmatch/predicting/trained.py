@@ -17,16 +17,16 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from safeecgmatch.data.preparation import STANDARDISED
-from safeecgmatch.engine.cell import Inputs, build
+from safeecgmatch.engine.assembly import Inputs, build
 from safeecgmatch.engine.fingerprint import code_of
+from safeecgmatch.engine.method import Method
+from safeecgmatch.engine.signal_store import Entry, SignalStore
 from safeecgmatch.engine.signals import SignalSource
-from safeecgmatch.engine.splits import PARTS, Split
-from safeecgmatch.engine.store import Entry, SignalStore
+from safeecgmatch.engine.split_files import PARTS, Split
 from safeecgmatch.errors import UserError
 from safeecgmatch.files import hash_of, read_json, read_yaml
 from safeecgmatch.leads import LEADS, SECONDS
-from safeecgmatch.methods.base import Method
-from safeecgmatch.predictions import acceptance, ood_score, read_predictions, reported_branch
+from safeecgmatch.predictions import acceptance, ood_score, read_arrays, reported_branch
 
 BATCH = 128  # as in training, so that the same records in the same order give the same bytes
 CONFIG, WEIGHTS, SUMMARY, PREDICTIONS = "config.yaml", "model.safetensors", "summary.json", "predictions.npz"
@@ -80,7 +80,7 @@ class Trained:
         check_files(folder)
         config = read_yaml(folder / CONFIG)
         try:
-            predictions = read_predictions(folder / PREDICTIONS)
+            predictions = read_arrays(folder / PREDICTIONS)
             branch = reported_branch(predictions)
             chosen = summary if accept is None else acceptance(predictions, accept)
             config = {**config, "train": {**config["train"], "device": usable_device(config["train"]["device"])}}

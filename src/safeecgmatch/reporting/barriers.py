@@ -19,7 +19,7 @@ def size_barriers(params: Params, dataset: str) -> list[str]:
         (params.data.sampling_rate, paper["sampling_rate"], "{} Hz"),
         (params.model.width, paper["width"], "width {}"),
         (train.iterations, paper["iterations"], "{:,} iterations"),
-        (train.iterations // train.evaluate_every, paper["iterations"] // paper["evaluate_every"], "{} evaluations"),
+        (train.iterations // train.epoch, paper["iterations"] // paper["epoch"], "{} epochs"),
         (train.batch, paper["batch"], "batches of {}"),
         (train.learning_rate, paper["learning_rate"], "learning rate {:g}"),
         (source.labels_per_class, sizes["labels_per_class"], "{} labels per class"),

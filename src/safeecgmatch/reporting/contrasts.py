@@ -43,7 +43,7 @@ CONTRAST_COLUMNS = [
 def row_name(cell: Cell) -> str:
     """`calimatch`, `safeecgmatch`, `safeecgmatch-no_cal`, `safeecgmatch-lambda_1/3`."""
     if cell.stage_name == "train_sensitivity":
-        return f"{cell.method}-lambda_{weight_label(float(cell.tag))}"
+        return f"{cell.method}-lambda_{weight_label(float(cell.tag.removeprefix('lambda_')))}"
     return f"{cell.method}-{cell.tag}" if cell.tag else cell.method
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from safeecgmatch.config import PROPOSED, Params
-from safeecgmatch.engine.contract import share_of
 from safeecgmatch.engine.models import ResNet1D, parameter_count
 from safeecgmatch.engine.views import BAND_SHARE
 from safeecgmatch.files import read_yaml
@@ -92,18 +91,17 @@ def meaning(key: str, ours: Params, paper: Params) -> str:
             f"a labelled record is seen {times[0]:,.0f} times instead of {times[1]:,.0f}, "
             f"the pool {passes[0]:.1f} times instead of {passes[1]:.1f} ({dataset_name(dataset).name})"
         )
-    if key == "train.evaluate_every":
-        counts = [-(-params.train.iterations // params.train.evaluate_every) for params in (ours, paper)]
+    if key == "train.epoch":
+        counts = [params.train.iterations // params.train.epoch for params in (ours, paper)]
         same = "as in the paper" if counts[0] == counts[1] else f"instead of {counts[1]}"
-        return f"{counts[0]} evaluations, {same}"
+        return f"{counts[0]} epochs, {same}"
     return ""
 
 
 def warm_up_of(params: Params) -> str:
     """Its length as iterations and as a share, since equal iterations are another share of another budget."""
     train = params.train
-    iterations = share_of(train.warm_up, train.iterations) if isinstance(train.warm_up, str) else train.warm_up
-    return f"{iterations:,} iterations, {100 * iterations / train.iterations:g} % of the budget"
+    return f"{train.warm_up:,} iterations, {100 * train.warm_up / train.iterations:g} % of the budget"
 
 
 def leaves(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -60,7 +60,7 @@ def what_was_run(params: Params, runs: pd.DataFrame, rows: list[Deviation]) -> l
     gone = f"; missing: {shown_cells(missing)}" if len(missing) else ""
     size = (
         f"{params.data.sampling_rate} Hz, backbone width {params.model.width}, {params.train.iterations:,} iterations, "
-        f"batches of {params.train.batch}, an evaluation every {params.train.evaluate_every} iterations"
+        f"batches of {params.train.batch}, an epoch of {params.train.epoch:,} iterations"
     )
     threads = _distinct(runs, "threads").replace(".0", "")
     return [

@@ -15,8 +15,9 @@ from safeecgmatch.cells import Cell
 from safeecgmatch.config import Params
 from safeecgmatch.errors import UserError
 from safeecgmatch.files import read_json, read_yaml
+from safeecgmatch.predictions import read_arrays
 
-IDENTITY = ["dataset", "method", "ood", "seed", "lambda_sum", "variant"]
+IDENTITY = ["dataset", "method", "ood", "seed", "lambda_sum", "variant", "arm"]
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class StoredCell:
     config: dict[str, Any]
     summary: dict[str, Any]
     predictions: Mapping[str, np.ndarray]
+    trajectory: Mapping[str, np.ndarray]
     history: pd.DataFrame
     tracking: dict[str, Any]
 
@@ -62,6 +64,7 @@ def load_cell(cell: Cell, params: Params, runs: Path, tracking: Path, waiting: P
         summary = read_json(folder / "summary.json")
         history = pd.read_csv(folder / "history.csv")
         predictions = {} if summary.get("diverged") else _read_arrays(folder / "predictions.npz")
+        trajectory = {} if summary.get("diverged") else read_arrays(folder / "trajectory.npz")
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, UserError) as error:
         raise UserError(f"{folder} is incomplete ({type(error).__name__}: {error}); {again}.") from error
     # The profile is only a name: sizes that matter are params of the cell, which DVC compares.
@@ -74,7 +77,8 @@ def load_cell(cell: Cell, params: Params, runs: Path, tracking: Path, waiting: P
     broken = [key for key, array in predictions.items() if ".log_probs." in key and np.isnan(array).any()]
     if broken:
         raise UserError(f"{folder}/predictions.npz has NaN in '{broken[0]}'; {again}.")
-    return StoredCell(cell, config, summary, predictions, history, read_json(run_file) if run_file.is_file() else {})
+    tracked = read_json(run_file) if run_file.is_file() else {}
+    return StoredCell(cell, config, summary, predictions, trajectory, history, tracked)
 
 
 def _read_arrays(file: Path) -> dict[str, np.ndarray]:

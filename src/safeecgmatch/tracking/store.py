@@ -12,7 +12,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 
-from safeecgmatch.predictions import read_predictions, reported_branch
+from safeecgmatch.predictions import read_arrays, reported_branch
 from safeecgmatch.tracking.address import artifact_location, tracking_uri
 from safeecgmatch.tracking.diagram import draw_reliability
 from safeecgmatch.tracking.record import flat, milliseconds, tags
@@ -112,7 +112,7 @@ class Store:
         self.log_metrics(run_id, [{"step": 0, "timestamp": finished, "metrics": test | costs}])
         self.client.log_artifact(run_id, str(folder / "config.yaml"))
         if (folder / "predictions.npz").exists():
-            predictions = read_predictions(folder / "predictions.npz")
+            predictions = read_arrays(folder / "predictions.npz")
             last_tags = {"branch": reported_branch(predictions), "weights_md5": record["weights_md5"]}
             with tempfile.TemporaryDirectory() as scratch:
                 diagram = Path(scratch, "reliability.png")

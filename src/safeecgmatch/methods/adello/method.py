@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from safeecgmatch.config import Decay, Moment
+from safeecgmatch.config import Decay, Moment, Scale, Share
 from safeecgmatch.engine.contract import Batch, Losses
+from safeecgmatch.engine.method import Context, Hyper, SingleNetwork, Switches
 from safeecgmatch.engine.views import strong, weak
-from safeecgmatch.methods.base import Context, Hyper, SingleNetwork, Switches
 from safeecgmatch.methods.parts.losses import (
     accept_confident,
     cross_entropy,
@@ -35,9 +35,9 @@ DISTILL_SHARE = 50_000 / 262_144  # of the budget, as in the original configurat
 
 
 class AdelloHyper(Hyper):
-    threshold: float
-    alpha_min: float
-    alpha_power: float
+    threshold: Share
+    alpha_min: Share
+    alpha_power: Scale
     prior_decay: Decay
 
 
@@ -120,7 +120,7 @@ class Adello(SingleNetwork[AdelloHyper, AdelloSwitches]):
         yield result
 
     def monitors(self) -> dict[str, float]:
-        return {f"prior.{k}": float(share) for k, share in enumerate(self.prior)}
+        return {f"prior.{k}": share.item() for k, share in enumerate(self.prior)}
 
     def memory(self) -> dict[str, Any]:
         return {"prior": self.prior}

@@ -7,7 +7,7 @@ logits o, and (equation numbers of the SafeECGMatch paper, whose branches are th
       + lambda_cls-cal L_cls-cal + lambda_ood-cal L_ood-cal + lambda_fix L_fix   from `start` on   Eqs. (13), (14), (17)
 
 L_cls-cal and L_ood-cal pull the tempered probabilities towards the accuracy that validation records of the same
-confidence have (`calibration.smoothing`). L_fix takes the records with S >= T1 and C >= T2, Eqs. (15)-(16).
+confidence have (`parts/smoothing.py`). L_fix takes the records with S > T1 and C > T2, Eqs. (15)-(16).
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ import torch
 from torch import Generator, Tensor, nn
 
 from safeecgmatch.engine.contract import Batch, Evaluation, Losses, Outputs, Prediction
+from safeecgmatch.engine.method import Context, Method
 from safeecgmatch.engine.models import ResNet1D
 from safeecgmatch.engine.views import strong, weak
-from safeecgmatch.methods.base import Context, Method
 from safeecgmatch.methods.calimatch.step import CaliMatchHyper, CaliMatchSwitches, Heads, step
 from safeecgmatch.methods.parts.branch import Branch
 
 
 def new_branch(
-    network: ResNet1D, ova: nn.Linear, hyper: CaliMatchHyper, switches: CaliMatchSwitches, calibrated: bool = True
+    network: ResNet1D, hyper: CaliMatchHyper, switches: CaliMatchSwitches, calibrated: bool = True
 ) -> Branch:
+    ova = nn.Linear(network.dim, 2 * network.fc.out_features, bias=False)
     initial, axis = hyper.initial_temperature, switches.smoothing_axis
     return Branch(network, ova, initial, switches.temperatures, axis, calibrated)
 
@@ -52,9 +53,7 @@ class CaliMatch(Method[CaliMatchHyper, CaliMatchSwitches]):
 
     def __init__(self, context: Context[CaliMatchHyper, CaliMatchSwitches]) -> None:
         super().__init__(context)
-        network = self.make_network()
-        ova = nn.Linear(network.dim, 2 * self.setting.num_classes, bias=False)
-        self.branch = new_branch(network, ova, self.hyper, self.switches)
+        self.branch = new_branch(self.make_network(), self.hyper, self.switches)
         self.start = self.setting.moment(self.switches.start)
 
     def before_step(self, n: int) -> None:

@@ -8,9 +8,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from safeecgmatch.config import Moment
+from safeecgmatch.config import Moment, Scale, Share, Weight
 from safeecgmatch.engine.contract import Losses
-from safeecgmatch.methods.base import Hyper, Switches
+from safeecgmatch.engine.method import Hyper, Switches
 from safeecgmatch.methods.parts.branch import Calibration, Temperatures, smoothed_targets
 from safeecgmatch.methods.parts.calibration import (
     Scores,
@@ -25,14 +25,14 @@ from safeecgmatch.methods.parts.smoothing import Axis
 
 
 class CaliMatchHyper(Hyper):
-    inlier_threshold: float  # T1 of the paper, pi of the published code
-    confidence_threshold: float  # T2, tau
-    initial_temperature: float
-    lambda_ood: float
-    lambda_socr: float
-    lambda_cls_cal: float
-    lambda_ood_cal: float
-    lambda_fix: float
+    inlier_threshold: Share  # T1 of the paper, pi of the published code
+    confidence_threshold: Share  # T2, tau
+    initial_temperature: Scale
+    lambda_ood: Weight
+    lambda_socr: Weight
+    lambda_cls_cal: Weight
+    lambda_ood_cal: Weight
+    lambda_fix: Weight
 
 
 class CaliMatchSwitches(Switches):

@@ -19,10 +19,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from safeecgmatch.config import Scale, Share, Weight
 from safeecgmatch.engine.contract import Batch, Losses
 from safeecgmatch.engine.generators import derived_seed
+from safeecgmatch.engine.method import Context
 from safeecgmatch.engine.views import amplitude_phase, standardise, weak
-from safeecgmatch.methods.base import Context
 from safeecgmatch.methods.complematch.losses import complementarity, simclr
 from safeecgmatch.methods.complematch.views import (
     KNOTS,
@@ -44,13 +45,13 @@ WARP, DROPOUT = 1, 2  # names of the random views in the hash
 
 
 class CompleMatchSwitches(CoTrainedSwitches):
-    simclr_temperature: float
-    lambda_augmented: float
-    lambda_complementarity: float
+    simclr_temperature: Scale
+    lambda_augmented: Weight
+    lambda_complementarity: Weight
     time_view: Literal["time_warp", "magnitude_warp"]
-    warp_std: float
-    low_pass: float
-    bin_dropout: float
+    warp_std: Weight
+    low_pass: Share
+    bin_dropout: Share
     static_views: bool
 
 

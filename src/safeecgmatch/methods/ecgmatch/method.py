@@ -19,8 +19,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from safeecgmatch.engine.contract import Batch, Evaluation, Losses, Outputs
+from safeecgmatch.engine.method import Context
 from safeecgmatch.engine.views import strong, weak
-from safeecgmatch.methods.base import Context
 from safeecgmatch.methods.ecgmatch.bank import Bank
 from safeecgmatch.methods.ecgmatch.losses import RELATIONSHIPS, weighted_binary_cross_entropy
 from safeecgmatch.methods.ecgmatch.step import ECGMatchSwitches, Targets, neighbour_targets, step
@@ -40,7 +40,7 @@ class ECGMatch(Taught[ECGMatchSwitches]):
     @property
     def pretraining(self) -> int:
         """Iterations of the supervised phase: up to an evaluation, at least one."""
-        every = self.setting.evaluate_every
+        every = self.setting.epoch
         evaluations = max(1, -(-self.setting.moment(self.switches.pretraining) // every))
         return min(evaluations * every, self.setting.iterations)
 

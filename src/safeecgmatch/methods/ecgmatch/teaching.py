@@ -9,23 +9,23 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from safeecgmatch.config import Decay
+from safeecgmatch.config import Decay, Positive, Weight
 from safeecgmatch.engine.contract import Evaluation
+from safeecgmatch.engine.method import Context, Hyper, SingleNetwork, Switches
 from safeecgmatch.engine.models import ResNet1D
-from safeecgmatch.methods.base import Context, Hyper, SingleNetwork, Switches
 from safeecgmatch.methods.ecgmatch.bank import Bank
 from safeecgmatch.methods.parts.teacher import Teacher
 
 
 class ECGMatchHyper(Hyper):
-    neighbours: int
+    neighbours: Positive
     ema_decay: Decay
 
 
 class TeachingSwitches(Switches):
     teacher_bn: Literal["frozen", "copy", "ema"]
-    lambda_u: float
-    lambda_rel: float
+    lambda_u: Weight
+    lambda_rel: Weight
 
 
 T = TypeVar("T", bound=TeachingSwitches)
@@ -58,7 +58,7 @@ class Taught(SingleNetwork[ECGMatchHyper, T]):
     def after_outputs(self, evaluation: Evaluation) -> None:
         if self.bank is not None:
             logits = torch.cat([self.teacher(x) for _, x in self.data.validation.batches(128)])
-            self.teacher_accuracy = float((logits.argmax(dim=1) == evaluation.labels).double().mean())
+            self.teacher_accuracy = (logits.argmax(dim=1) == evaluation.labels).double().mean().item()
 
     def monitors(self) -> dict[str, float]:
         return {} if self.teacher_accuracy is None else {"teacher_accuracy": self.teacher_accuracy}

@@ -15,16 +15,16 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from safeecgmatch.config import Moment
+from safeecgmatch.config import Moment, Share, Weight
 from safeecgmatch.engine.contract import Batch, Losses
+from safeecgmatch.engine.method import Hyper, SingleNetwork, Switches
 from safeecgmatch.engine.views import strong, weak
-from safeecgmatch.methods.base import Hyper, SingleNetwork, Switches
 from safeecgmatch.methods.parts.losses import accept_confident, cross_entropy, exponential_ramp, pseudo_label_loss
 
 
 class FixMatchHyper(Hyper):
-    threshold: float
-    lambda_u: float
+    threshold: Share
+    lambda_u: Weight
 
 
 class FixMatchSwitches(Switches):

@@ -17,11 +17,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from safeecgmatch.config import Moment
+from safeecgmatch.config import Moment, Positive
 from safeecgmatch.engine.contract import Batch, Losses, Outputs, Prediction
+from safeecgmatch.engine.method import Context, SingleNetwork, Switches
 from safeecgmatch.engine.models import initialise_linear_
 from safeecgmatch.engine.views import strong, weak
-from safeecgmatch.methods.base import Context, SingleNetwork, Switches
 from safeecgmatch.methods.iomatch.alignment import Alignment, align
 from safeecgmatch.methods.iomatch.step import Heads, IOMatchHyper, step
 from safeecgmatch.methods.parts.losses import exponential_ramp
@@ -33,7 +33,7 @@ MONITOR_BATCH = 128
 class IOMatchSwitches(Switches):
     align: bool
     monitoring_pass: bool
-    projection_dim: int | Literal["features"]
+    projection_dim: Positive | Literal["features"]
     ova_bias: bool
     head_init: Literal["default_and_xavier", "normal"]
     ramp: Moment

@@ -8,18 +8,19 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from safeecgmatch.config import Positive, Share
 from safeecgmatch.engine.contract import Losses
-from safeecgmatch.methods.base import Hyper
+from safeecgmatch.engine.method import Hyper
 from safeecgmatch.methods.iomatch.alignment import Alignment, align
 from safeecgmatch.methods.parts.losses import cross_entropy, masked_mean, soft_cross_entropy
 from safeecgmatch.methods.parts.one_vs_all import one_vs_all_loss, one_vs_all_probabilities
 
 
 class IOMatchHyper(Hyper):
-    threshold: float  # on the aligned closed-set confidence
-    open_threshold: float  # on the open-set target
-    outlier_threshold: float  # a score below it is an inlier
-    queue: int  # batch means kept for the alignment
+    threshold: Share  # on the aligned closed-set confidence
+    open_threshold: Share  # on the open-set target
+    outlier_threshold: Share  # a score below it is an inlier
+    queue: Positive  # batch means kept for the alignment
 
 
 class Heads(NamedTuple):

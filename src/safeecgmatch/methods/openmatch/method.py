@@ -16,11 +16,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from safeecgmatch.config import Moment
+from safeecgmatch.config import Moment, Share
 from safeecgmatch.engine.contract import Batch, Evaluation, Losses, Outputs, Prediction
+from safeecgmatch.engine.method import Context, SingleNetwork, Switches
 from safeecgmatch.engine.sampling import Stream, make_stream
 from safeecgmatch.engine.views import strong, weak
-from safeecgmatch.methods.base import Context, SingleNetwork, Switches
 from safeecgmatch.methods.openmatch.step import OpenMatchHyper, looks_inlying, step, unseen_score
 from safeecgmatch.methods.parts.losses import accept_confident, pseudo_label_loss
 
@@ -29,7 +29,7 @@ SELECTION_BATCH = 128
 
 class OpenMatchSwitches(Switches):
     start: Moment
-    threshold: float
+    threshold: Share
     average_over: Literal["batch", "selected"]
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from safeecgmatch.config import Weight
 from safeecgmatch.engine.contract import Losses
-from safeecgmatch.methods.base import Hyper
+from safeecgmatch.engine.method import Hyper
 from safeecgmatch.methods.parts.losses import cross_entropy
 from safeecgmatch.methods.parts.one_vs_all import (
     one_vs_all_entropy,
@@ -16,10 +17,10 @@ from safeecgmatch.methods.parts.one_vs_all import (
 
 
 class OpenMatchHyper(Hyper):
-    lambda_ova: float
-    lambda_em: float
-    lambda_socr: float
-    lambda_fix: float
+    lambda_ova: Weight
+    lambda_em: Weight
+    lambda_socr: Weight
+    lambda_fix: Weight
 
 
 def step(z_l: Tensor, o_l: Tensor, y: Tensor, o_1: Tensor, o_2: Tensor, hyper: OpenMatchHyper) -> Losses:

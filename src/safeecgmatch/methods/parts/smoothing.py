@@ -30,12 +30,15 @@ def empty_table() -> Tensor:
 
 
 def smoothing_table(confidence: Tensor, correct: Tensor) -> Tensor:
-    """Mean correctness over {j/30 < c <= (j+1)/30}, j = 0..29; NaN where the bin is empty."""
-    edges = torch.arange(BINS + 1, dtype=torch.float64, device=confidence.device) / BINS
-    bin_of = torch.bucketize(confidence.double(), edges) - 1
+    """Mean correctness over {j/30 < c <= (j+1)/30}, j = 0..29; NaN where the bin is empty.
+
+    On the CPU, once per epoch: a weighted `bincount` raises on CUDA where algorithms must be deterministic.
+    """
+    edges = torch.arange(BINS + 1, dtype=torch.float64) / BINS
+    bin_of = torch.bucketize(confidence.cpu().double(), edges) - 1
     inside = bin_of >= 0
     count = torch.bincount(bin_of[inside], minlength=BINS)
-    hits = torch.bincount(bin_of[inside], weights=correct[inside].double(), minlength=BINS)
+    hits = torch.bincount(bin_of[inside], weights=correct.cpu()[inside].double(), minlength=BINS)
     return hits / count  # 0 / 0 is the NaN of an empty bin
 
 

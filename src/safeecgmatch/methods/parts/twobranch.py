@@ -9,11 +9,11 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor, nn
 
-from safeecgmatch.config import Moment
+from safeecgmatch.config import Moment, Positive, Scale, Share, Weight
 from safeecgmatch.engine.contract import Evaluation, Outputs, Prediction
+from safeecgmatch.engine.method import Context, Hyper, Method, S, Switches
 from safeecgmatch.engine.models import ResNet1D, projection_head
 from safeecgmatch.engine.views import standardise
-from safeecgmatch.methods.base import Context, Hyper, Method, S, Switches
 from safeecgmatch.methods.parts.propagation import CoTraining, Propagation, better_branch
 
 BRANCHES = CoTraining.BRANCHES
@@ -21,12 +21,12 @@ OTHER = {"time": "freq", "freq": "time"}
 
 
 class TwoBranchHyper(Hyper):
-    k_time: int
-    k_freq: int
-    cutoff: float
-    lambda_supcon: float
-    projection_hidden: int
-    projection_dim: int
+    k_time: Positive
+    k_freq: Positive
+    cutoff: Share
+    lambda_supcon: Weight
+    projection_hidden: Positive
+    projection_dim: Positive
 
 
 class TwoBranch(Method[TwoBranchHyper, S]):
@@ -63,10 +63,10 @@ class TwoBranch(Method[TwoBranchHyper, S]):
 
 class CoTrainedSwitches(Switches):
     warm_up: Moment
-    supcon_temperature: float
-    queue: int
-    sigma: float
-    alpha: float
+    supcon_temperature: Scale
+    queue: Positive
+    sigma: Scale
+    alpha: Share
 
 
 C = TypeVar("C", bound=CoTrainedSwitches)

@@ -8,6 +8,10 @@ between them: neither the paper's equations nor the published code couple them (
 lambda_sum cannot change the time branch, and scales the frequency branch's loss only, which Adam cancels but for its
 epsilon. They are back-propagated one after the other, which halves the memory.
 
+The paper leaves two questions open, so there are four readings of equal standing: temperatures fitted on validation
+(Algorithm 1) or learned ("learnable", variant `learned_t`), and the prediction of both branches or of the time branch.
+With learned temperatures the time branch is CaliMatch, byte for byte under one seed.
+
     prediction: mean of the branches' softmax(z / T_cls); unseen score 1 - mean S       (`release`: the time branch)
 """
 
@@ -17,10 +21,10 @@ import math
 from collections.abc import Iterator
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from safeecgmatch.engine.contract import Batch, Evaluation, Losses, Outputs, Prediction
-from safeecgmatch.methods.base import Context, Method
+from safeecgmatch.engine.method import Context, Method
 from safeecgmatch.methods.calimatch.method import four_views, heads_of, new_branch
 from safeecgmatch.methods.calimatch.step import CaliMatchHyper, own_scores, step
 from safeecgmatch.methods.parts.branch import Branch
@@ -54,16 +58,12 @@ class SafeECGMatch(Method[CaliMatchHyper, SafeECGMatchSwitches]):
         self.switches = self.variant.applied(self.switches)
         self.lambda_sum = 1.0 if setting.lambda_sum is None else setting.lambda_sum
         self.start = setting.moment(self.switches.start)
-        # Both encoders, then both heads, as the published code; also for lambda_sum 0, so that the time branch starts
-        # from the same weights whatever lambda_sum is.
-        networks = [self.make_network() for _ in range(2)]
-        ovas = [nn.Linear(network.dim, 2 * setting.num_classes, bias=False) for network in networks]
-        time, freq = (
-            new_branch(network, ova, self.hyper, self.switches, name in self.variant.calibrated)
-            for name, network, ova in zip(("time", "freq"), networks, ovas, strict=True)
-        )
-        self.time = time
-        self.freq = freq if self.lambda_sum > 0 else None
+        # One branch after the other: under one seed the time branch starts from the very weights of CaliMatch.
+        self.time = self.new_branch("time")
+        self.freq = self.new_branch("freq") if self.lambda_sum > 0 else None
+
+    def new_branch(self, name: str) -> Branch:
+        return new_branch(self.make_network(), self.hyper, self.switches, name in self.variant.calibrated)
 
     def branches(self) -> dict[str, Branch]:
         return {"time": self.time} if self.freq is None else {"time": self.time, "freq": self.freq}

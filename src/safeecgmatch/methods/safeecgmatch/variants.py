@@ -1,4 +1,4 @@
-"""The variants of SafeECGMatch that Table 2 compares; docs/methods.md derives each.
+"""The variants of SafeECGMatch; docs/methods.md derives each.
 
 The second branch is called `freq` whatever it sees, in losses, predictions and temperatures: in `two_time` it is a
 second time branch.
@@ -41,8 +41,11 @@ VARIANTS = {
     # The paper's ablation.
     "no_freq_cal": Variant(calibrated=("time",)),
     "no_cal": Variant(calibrated=()),
-    # What the paper did not ask.
+    # The other reading of its temperatures, and what the ablations are under it (`no_cal` has no temperatures).
     "learned_t": Variant(learned=True),
+    "learned_no_freq_cal": Variant(calibrated=("time",), learned=True),
+    "learned_two_time": Variant(transform=None, learned=True),
+    # What the paper did not ask.
     "two_time": Variant(transform=None),
     "coupled": Variant(coupled=True),
     "log_spectrum": Variant(transform=log_spectrum),

@@ -19,8 +19,8 @@ from typing import Any
 import torch
 
 from safeecgmatch.engine.contract import Batch, Evaluation, Losses, Outputs, Prediction
+from safeecgmatch.engine.method import Context, SingleNetwork
 from safeecgmatch.engine.views import strong, weak
-from safeecgmatch.methods.base import Context, SingleNetwork
 from safeecgmatch.methods.parts.losses import cross_entropy
 from safeecgmatch.methods.parts.teacher import Teacher
 from safeecgmatch.methods.safestudent.energy import energy_discrepancy
@@ -39,7 +39,7 @@ class SafeStudent(SingleNetwork[StudentHyper, StudentSwitches]):
         self.teacher, self.kept = Teacher(self.network), Teacher(self.network)
         self.kept_accuracy = -1.0  # of the best network of this phase, `kept`
         self.kept_optimizer: dict[str, Any] | None = None
-        every = self.setting.evaluate_every
+        every = self.setting.epoch
         evaluations = -(-self.setting.iterations // every)
         first = max(1, evaluations // PHASE_ONE)
         rest = evaluations - first

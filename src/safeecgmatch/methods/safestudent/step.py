@@ -9,9 +9,9 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor
 
-from safeecgmatch.config import Decay, Moment
+from safeecgmatch.config import Decay, Moment, Percentile, Scale, Weight
 from safeecgmatch.engine.contract import Losses
-from safeecgmatch.methods.base import Hyper, Switches
+from safeecgmatch.engine.method import Hyper, Switches
 from safeecgmatch.methods.parts.losses import cross_entropy, masked_mean, pseudo_label_loss
 from safeecgmatch.methods.safestudent.energy import energy_discrepancy
 
@@ -19,17 +19,17 @@ UNSEEN_MARGIN = 0.1
 
 
 class StudentHyper(Hyper):
-    seen_percentile: float
-    unseen_percentile: float
+    seen_percentile: Percentile
+    unseen_percentile: Percentile
     teacher_decay: Decay
     teacher_every: Moment
 
 
 class StudentSwitches(Switches):
     threshold_mode: Literal["percentile", "absolute"]
-    temperature: float
-    lambda_seen: float
-    lambda_uniform: float
+    temperature: Scale
+    lambda_seen: Weight
+    lambda_uniform: Weight
     average_over: Literal["batch", "selected"]
     weight_unseen: bool
     teacher_view: Literal["raw", "weak"]

@@ -21,9 +21,9 @@ from torch import Tensor, nn
 
 from safeecgmatch.config import Moment
 from safeecgmatch.engine.contract import Batch, Losses, Outputs, Prediction
+from safeecgmatch.engine.method import Context, SingleNetwork, Switches
 from safeecgmatch.engine.models import ResNet1D, initialise_linear_
 from safeecgmatch.engine.views import strong, weak
-from safeecgmatch.methods.base import Context, SingleNetwork, Switches
 from safeecgmatch.methods.scomatch.state import State
 from safeecgmatch.methods.scomatch.step import Logits, SCOMatchHyper, step
 
@@ -88,7 +88,7 @@ class SCOMatch(SingleNetwork[SCOMatchHyper, SCOMatchSwitches]):
         return {"main": Prediction(z[:, :-1].log_softmax(dim=1), z.softmax(dim=1)[:, -1])}
 
     def monitors(self) -> dict[str, float]:
-        return {"tau_ood": float(self.state.tau_ood)}
+        return {"tau_ood": self.state.tau_ood.item()}
 
     def memory(self) -> dict[str, Any]:
         return {**vars(self.state), "items": list(self.state.items)}

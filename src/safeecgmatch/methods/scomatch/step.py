@@ -9,16 +9,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from safeecgmatch.config import Positive, Share
 from safeecgmatch.engine.contract import Losses
-from safeecgmatch.methods.base import Hyper
+from safeecgmatch.engine.method import Hyper
 from safeecgmatch.methods.parts.losses import cross_entropy, masked_mean, pseudo_label_loss
 from safeecgmatch.methods.scomatch.state import State
 
 
 class SCOMatchHyper(Hyper):
-    threshold: float
-    lowest_ood_threshold: float
-    memory: int  # entries
+    threshold: Share
+    lowest_ood_threshold: Share
+    memory: Positive  # entries
     plus_on_weak: bool  # L_plus on the weak rows too, mean over both (the original outside CIFAR-10)
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from safeecgmatch.engine.contract import Batch, Losses
+from safeecgmatch.engine.method import Hyper, SingleNetwork, Switches
 from safeecgmatch.engine.views import weak
-from safeecgmatch.methods.base import Hyper, SingleNetwork, Switches
 from safeecgmatch.methods.parts.losses import cross_entropy
 
 

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from safeecgmatch.engine.contract import Batch, Losses
+from safeecgmatch.engine.method import Context
 from safeecgmatch.engine.views import amplitude_phase, spectrum, standardise, weak
-from safeecgmatch.methods.base import Context
 from safeecgmatch.methods.parts.contrast import supcon_raw
 from safeecgmatch.methods.parts.propagation import PseudoLabels, shared_cross_entropy
 from safeecgmatch.methods.parts.twobranch import BRANCHES, CoTrained, CoTrainedSwitches, TwoBranchHyper

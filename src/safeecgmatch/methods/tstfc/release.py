@@ -16,9 +16,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from safeecgmatch.config import Count, Scale, Share, Weight
 from safeecgmatch.engine.contract import Batch, Losses
+from safeecgmatch.engine.method import Context, Switches
 from safeecgmatch.engine.views import spectrum, weak
-from safeecgmatch.methods.base import Context, Switches
 from safeecgmatch.methods.parts.contrast import supcon_unit
 from safeecgmatch.methods.parts.losses import cross_entropy
 from safeecgmatch.methods.parts.twobranch import BRANCHES, OTHER, TwoBranch, TwoBranchHyper
@@ -26,12 +27,12 @@ from safeecgmatch.methods.tstfc.rounds import masked_soft_cross_entropy, nearest
 
 
 class TSTFCSwitches(Switches):
-    warm_up: int
+    warm_up: Count
     warmup_counts: Literal["epochs", "iterations"]
-    supcon_temperature: float
-    alpha: float
-    rounds: int
-    lambda_cross: float
+    supcon_temperature: Scale
+    alpha: Share
+    rounds: Count
+    lambda_cross: Weight
     confidence_weight: bool
 
 
@@ -58,12 +59,11 @@ class TSTFCRelease(TwoBranch[TSTFCSwitches]):
         self.banks: dict[str, tuple[Tensor, Tensor]] = {}
 
     def past_warm_up(self, n: int) -> bool:
-        if self.switches.warmup_counts == "epochs":
-            return n // self.setting.epoch + 1 > self.switches.warm_up
-        return n > self.setting.scaled(self.switches.warm_up)
+        clock = n // self.setting.epoch + 1 if self.switches.warmup_counts == "epochs" else n
+        return clock > self.switches.warm_up
 
     def before_step(self, n: int) -> None:
-        if n % self.setting.evaluate_every == 0 and self.past_warm_up(n):
+        if n % self.setting.epoch == 0 and self.past_warm_up(n):
             self.banks = self._make_banks()
 
     def losses(self, batch: Batch, n: int) -> Iterator[Losses]:

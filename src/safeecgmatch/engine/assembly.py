@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from safeecgmatch.cells import Cell
 from safeecgmatch.config import validate
 from safeecgmatch.engine import device as devices
-from safeecgmatch.engine.contract import Setting, share_of
+from safeecgmatch.engine.arrays import PredictedSet, pack
+from safeecgmatch.engine.contract import Setting
 from safeecgmatch.engine.generators import Generators, derived_seed
 from safeecgmatch.engine.loop import Training
+from safeecgmatch.engine.method import Context, Method, method_class
+from safeecgmatch.engine.signal_store import SignalStore
 from safeecgmatch.engine.signals import MethodData, SignalSet, SignalSource
-from safeecgmatch.engine.splits import Split, load_split
-from safeecgmatch.engine.store import SignalStore
-from safeecgmatch.methods.base import Context, Method, method_class
-from safeecgmatch.predictions import PredictedSet, pack
+from safeecgmatch.engine.split_files import Split, load_split
+from safeecgmatch.engine.trajectory import TEMPERATURE, stored
 
 EVALUATED = ("validation", "test", "open_test")
 
@@ -35,13 +35,13 @@ class Inputs:
 
     @classmethod
     def open(cls, cell: Cell, data: Path) -> Inputs:
-        split = load_split(data / "splits" / cell.dataset / f"{cell.ood}/{cell.seed}")
+        split = load_split(data / "splits" / cell.split_path)
         return cls(SignalStore.open(data / "filtered" / cell.dataset), split)
 
 
 def make_setting(config: dict[str, Any], inputs: Inputs, uses_unlabelled: bool) -> Setting:
     cell, train = config["cell"], config["train"]
-    half, warm_up = train["batch"] // 2, train["warm_up"]
+    half = train["batch"] // 2
     return Setting(
         num_classes=inputs.split.num_classes,
         leads=inputs.store.signals.shape[1],
@@ -49,8 +49,8 @@ def make_setting(config: dict[str, Any], inputs: Inputs, uses_unlabelled: bool) 
         sampling_rate=inputs.store.sampling_rate,
         width=config["model"]["width"],
         iterations=train["iterations"],
-        evaluate_every=train["evaluate_every"],
-        warm_up=share_of(warm_up, train["iterations"]) if isinstance(warm_up, str) else warm_up,
+        epoch=train["epoch"],
+        warm_up=train["warm_up"],
         labelled_batch=half if uses_unlabelled else train["batch"],
         unlabelled_batch=half if uses_unlabelled else 0,
         learning_rate=float(train["learning_rate"]),
@@ -83,7 +83,9 @@ def build(config: dict[str, Any], inputs: Inputs) -> tuple[Training, dict[str, S
     switches = validate(kind.Switches, config["switches"], f"protocol {protocol} of {name}")
     torch.manual_seed(derived_seed(setting.seed, "weights"))
     method = kind(Context(setting, hyper, switches, data, rng)).to(device)
-    training = Training(method, sets["labelled"], sets["pool"], sets["validation"], rng, train["amp"])
+    training = Training(
+        method, sets["labelled"], sets["pool"], sets["validation"], sets["open_test"], rng, train["amp"]
+    )
     return training, {name: sets[name] for name in EVALUATED}
 
 
@@ -98,18 +100,13 @@ def predict(method: Method, sets: dict[str, SignalSet], records: NDArray[np.str_
         predicted[name] = PredictedSet(
             records[signals.rows.numpy()],
             signals.labels.cpu().numpy(),
-            {head: _stored(values) for head, values in outputs.items()},
-            {branch: _stored(prediction.log_probs) for branch, prediction in branches.items()},
+            {head: stored(values) for head, values in outputs.items()},
+            {branch: stored(prediction.log_probs) for branch, prediction in branches.items()},
             {
-                branch: _stored(prediction.ood_score)
+                branch: stored(prediction.ood_score)
                 for branch, prediction in branches.items()
                 if prediction.ood_score is not None
             },
         )
-    monitored = method.monitors()
-    temperatures = {name: value for name, value in monitored.items() if name.startswith("temperature.")}
+    temperatures = {name: value for name, value in method.monitors().items() if name.startswith(TEMPERATURE)}
     return pack(method.reported_branch(), temperatures, predicted)
-
-
-def _stored(values: Tensor) -> NDArray:
-    return values.float().cpu().numpy()

@@ -17,12 +17,12 @@ import torch
 from torch import Tensor, nn
 
 from safeecgmatch.config import Strict
-from safeecgmatch.engine.contract import FULL_BUDGET, Batch, Evaluation, Losses, Outputs, Prediction, Setting
-from safeecgmatch.engine.fingerprint import method_module
+from safeecgmatch.engine.contract import FULL_EPOCH, Batch, Evaluation, Losses, Outputs, Prediction, Setting
 from safeecgmatch.engine.generators import Generators
 from safeecgmatch.engine.models import ResNet1D
 from safeecgmatch.engine.signals import MethodData, SignalSet
 from safeecgmatch.errors import UserError
+from safeecgmatch.protocols import method_module
 
 
 class Hyper(Strict):
@@ -106,12 +106,12 @@ class Method(nn.Module, ABC, Generic[H, S]):
         return True
 
     def epoch(self) -> int:
-        """Iterations of one "epoch" of the published code where that is a clock: fixed order, thresholds, passes.
+        """Iterations of one epoch of the published code where that is a clock: fixed order, thresholds, passes.
 
-        Under a short budget it is long enough to see every pool record once.
+        An epoch that is shorter than the paper's (the demo's) becomes long enough here to see every pool record once.
         """
         epoch, batch = self.setting.epoch, self.setting.unlabelled_batch
-        if self.setting.iterations >= FULL_BUDGET or not batch:
+        if epoch >= FULL_EPOCH or not batch:
             return epoch
         return max(epoch, -(-len(self.data.pool) // batch))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from safeecgmatch.engine.store import Entry, SignalStore, read_table, write_table
+from safeecgmatch.engine.signal_store import Entry, SignalStore, read_table, write_table
 from safeecgmatch.errors import UserError
 from safeecgmatch.files import write_json
 
