@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
+import os
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -27,22 +32,48 @@ def test_another_config_is_set_aside(tmp_path):
     assert not (tmp_path / FILE).exists() and (tmp_path / SET_ASIDE).exists()
 
 
-@pytest.mark.parametrize("damage", ["cut", "scrambled", "empty", "foreign", "code"])
+@pytest.mark.parametrize("damage", ["cut", "scrambled", "empty", "foreign", "flipped"])
 def test_a_damaged_file_is_set_aside(tmp_path, damage):
     checkpoint = Checkpoint(tmp_path, "abc")
     checkpoint.save({"n": 3, "weights": torch.randn(1000)})
     content = (tmp_path / FILE).read_bytes()
     if damage == "foreign":
         torch.save([1, 2], tmp_path / FILE)
-    elif damage == "code":
-        torch.save({"fingerprint": "abc", "harm": print}, tmp_path / FILE)
     else:
-        damaged = {"cut": content[: len(content) // 2], "scrambled": b"x" * len(content), "empty": b""}[damage]
+        half = len(content) // 2  # among the weights, where torch.load notices nothing
+        flipped = bytes(255 - byte for byte in content[half : half + 40])
+        damaged = {
+            "cut": content[:half], "scrambled": b"x" * len(content), "empty": b"",
+            "flipped": content[:half] + flipped + content[half + 40 :],
+        }[damage]  # fmt: skip
         (tmp_path / FILE).write_bytes(damaged)
     state, warning = checkpoint.load()
     assert state is None
     assert "is damaged" in warning and "\n" not in warning
     assert (tmp_path / SET_ASIDE).exists()
+
+
+def test_content_that_may_not_be_loaded_is_set_aside(tmp_path):
+    """With a good digest: an object of code, and something that is no state at all."""
+    checkpoint = Checkpoint(tmp_path, "abc")
+    for bad in ({"harm": print}, None):
+        buffer = io.BytesIO()
+        torch.save({"fingerprint": "abc", **bad} if bad else [1, 2], buffer)
+        digest = hashlib.sha256(buffer.getvalue()).hexdigest()
+        (tmp_path / FILE).write_bytes(f"{digest}\n".encode() + buffer.getvalue())
+        state, warning = checkpoint.load()
+        assert state is None and "is no checkpoint" in warning and "\n" not in warning
+
+
+def test_all_bytes_are_on_the_disk_before_the_file_has_its_name(tmp_path, monkeypatch):
+    events = []
+    sync, rename = os.fsync, Path.replace
+    monkeypatch.setattr(
+        os, "fsync", lambda handle: (events.append(os.readlink(f"/proc/self/fd/{handle}")), sync(handle))
+    )
+    monkeypatch.setattr(Path, "replace", lambda path, to: (events.append("renamed"), rename(path, to))[1])
+    Checkpoint(tmp_path, "abc").save({"n": 3})
+    assert [Path(event).name for event in events] == [FILE, "renamed", tmp_path.name]
 
 
 def test_a_failed_save_keeps_the_last_good_one(tmp_path):

@@ -15,7 +15,7 @@ import yaml
 from tests.conftest import ROOT
 from tests.methods.harness import demo_params, phantom_store, split_data
 
-FILES = ("predictions.npz", "history.csv", "model.safetensors", "summary.json", "config.yaml")
+FILES = ("predictions.npz", "trajectory.npz", "history.csv", "model.safetensors", "summary.json", "config.yaml")
 SHORT = {"iterations": 36, "epoch": 6, "batch": 16}
 
 
