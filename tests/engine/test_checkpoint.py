@@ -68,10 +68,17 @@ def test_content_that_may_not_be_loaded_is_set_aside(tmp_path):
 def test_all_bytes_are_on_the_disk_before_the_file_has_its_name(tmp_path, monkeypatch):
     events = []
     sync, rename = os.fsync, Path.replace
-    monkeypatch.setattr(
-        os, "fsync", lambda handle: (events.append(os.readlink(f"/proc/self/fd/{handle}")), sync(handle))
-    )
-    monkeypatch.setattr(Path, "replace", lambda path, to: (events.append("renamed"), rename(path, to))[1])
+
+    def noted_sync(handle: int) -> None:
+        events.append(str(Path(f"/proc/self/fd/{handle}").readlink()))
+        sync(handle)
+
+    def noted_rename(path: Path, target: Path) -> Path:
+        events.append("renamed")
+        return rename(path, target)
+
+    monkeypatch.setattr(os, "fsync", noted_sync)
+    monkeypatch.setattr(Path, "replace", noted_rename)
     Checkpoint(tmp_path, "abc").save({"n": 3})
     assert [Path(event).name for event in events] == [FILE, "renamed", tmp_path.name]
 
