@@ -17,7 +17,7 @@ from safeecgmatch.cells import find_cell
 from safeecgmatch.config import load_params
 from safeecgmatch.engine.fingerprint import resolve
 from safeecgmatch.errors import UserError
-from safeecgmatch.launching.adoption import adopt
+from safeecgmatch.launching.adoption import adopt, take_over_only
 from safeecgmatch.launching.scratch import Scratch
 
 
@@ -25,11 +25,13 @@ def train(path: str) -> None:
     params = load_params()
     cell = find_cell(params, path)
     config = resolve(params, cell)
-    adopted, sentence = adopt(path, config, upload=True)
+    adopted, sentence = adopt(path, config, upload=not take_over_only())
     if sentence:
         print(sentence, flush=True)
     if adopted:
         return
+    if take_over_only():
+        raise UserError(f"{path}: there is no finished result of these params, code and data; run the command again.")
     from safeecgmatch.tracking.uploader import Following
 
     scratch = Scratch.of(path, config["fingerprint"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import shutil
 import sqlite3
@@ -62,12 +63,8 @@ class Project:
 
     def stale(self) -> set[str]:
         """The training cells that `dvc status` names, once the fingerprints of the present code are written."""
-        from dvc.repo import Repo
-
         self.run(sys.executable, "stages/code.py")
-        with Repo(str(self.root)) as repo:
-            names = {name.rpartition(":")[2] for name in repo.status()}  # "path/to/dvc.yaml:stage" from afar
-        return {name for name in names if name.startswith("train")}
+        return {name for name in json.loads(self.run("dvc", "status", "--json")) if name.startswith("train")}
 
     def edit(self, *changes: tuple[str, str, str]) -> None:
         """Replace `old` by `new` in files of the project, for every (file, old, new); "" stands for its end."""

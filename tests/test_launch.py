@@ -21,12 +21,23 @@ from safeecgmatch.engine import fingerprint
 from safeecgmatch.engine.fingerprint import code_of, resolve
 from safeecgmatch.errors import UserError
 from safeecgmatch.files import write_json
-from safeecgmatch.launching import graph, local, registry, snapshot
+from safeecgmatch.launching import dvc, local, registry, snapshot
+from safeecgmatch.launching import run as running
 from safeecgmatch.launching.adoption import adopt, waiting
 from safeecgmatch.launching.board import Board, Lines
 from safeecgmatch.launching.cluster import Cluster, load_cluster
 from safeecgmatch.launching.estimate import Speeds, seconds_of, trained_before
 from safeecgmatch.launching.jobs import Failure, Job, Means, command, last_lines
+from safeecgmatch.launching.run import (
+    How,
+    Plan,
+    cells_at_once,
+    choose_gpus,
+    describe_failures,
+    make_job,
+    make_plan,
+    shared_stages,
+)
 from safeecgmatch.launching.scratch import Scratch
 from tests.conftest import ROOT
 from tests.micro import Project, micro_params
@@ -37,24 +48,46 @@ CELL = "ptbxl/fixmatch/60/1"
 def test_plans() -> None:
     params = load_params(ROOT / "params.yaml")
     everything = cells(params)
-    whole = graph.make_plan(params, [])
-    assert (whole.before, whole.after, whole.everything) == (graph.SHARED, ["evaluate", "tables"], True)
-    assert set(whole.cells) == set(everything) and graph.make_plan(params, ["tables"]).cells == whole.cells
-    assert graph.make_plan(params, ["evaluate"]).after == ["evaluate"]
-    one = graph.make_plan(params, ["ptbxl/fixmatch/30/1"])
-    assert one == graph.Plan(["code", "split@ptbxl-30-1"], [find_cell(params, "ptbxl/fixmatch/30/1")], [])
-    assert graph.make_plan(params, ["train@ptbxl-fixmatch-30-1"]) == one
-    group = graph.make_plan(params, ["train_safeecgmatch"]).cells
+    whole = make_plan(params, [])
+    assert whole.before == sorted({"code", *(cell.split_stage for cell in everything)})
+    assert set(whole.cells) == set(everything) and whole.after == ["evaluate", "tables"]
+    assert make_plan(params, ["tables"]) == whole
+    assert make_plan(params, ["evaluate"]).after == ["evaluate"]
+    one = make_plan(params, ["ptbxl/fixmatch/30/1"])
+    assert one == Plan(["code", "split@ptbxl-30-1"], [find_cell(params, "ptbxl/fixmatch/30/1")], [])
+    assert make_plan(params, ["train@ptbxl-fixmatch-30-1"]) == one
+    group = make_plan(params, ["train_safeecgmatch"]).cells
     assert set(group) == {cell for cell in everything if cell.stage_name == "train_safeecgmatch"}
-    pattern = graph.make_plan(params, ["train@ptbxl-fixmatch-*"])
+    pattern = make_plan(params, ["train@ptbxl-fixmatch-*"])
     assert len(pattern.cells) == len(params.grid.ood_levels) * len(params.grid.seeds)
-    assert graph.make_plan(params, ["filter@ptbxl"]) == graph.Plan(["filter@ptbxl"], [], [])
-    with pytest.raises(UserError, match="'trian' names no stage or cell"):
-        graph.make_plan(params, ["trian"])
+    assert set(make_plan(params, ["*/2"]).cells) == {cell for cell in everything if cell.seed == 2}
+    assert make_plan(params, ["filter@ptbxl"]) == Plan(["filter@ptbxl"], [], [])
+    assert make_plan(params, ["split"]) == Plan(["split"], [], [])
+
+
+@pytest.mark.parametrize(
+    "target", ["trian", "split@typo", "download@mimic", "code@ptbxl", "train@ptbxl-fixmatch-30-9", ""]
+)
+def test_an_unknown_target_is_an_error(target: str) -> None:
+    with pytest.raises(UserError, match=f"'{target}' names no stage or cell of params.yaml"):
+        make_plan(load_params(ROOT / "params.yaml"), ["evaluate", target])
+
+
+def test_the_stages_before_cells_are_those_of_dvc(study: Project) -> None:
+    listed = study.run("dvc", "stage", "list", "--name-only").split()
+    shared = {name for name in listed if not name.startswith(("train", "evaluate", "tables"))}
+    assert {*shared, *(name.partition("@")[0] for name in shared)} == shared_stages(
+        cells(load_params(study.root / "params.yaml"))
+    )
+
+
+def test_no_stages_mean_nothing_and_not_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dvc, "ask", lambda *arguments, **_: pytest.fail("DVC was asked"))
+    dvc.reproduce([])
 
 
 def test_the_first_seed_of_everything_comes_first_and_the_most_unseen_before() -> None:
-    ordered = [(cell.seed, cell.ood) for cell in graph.make_plan(load_params(ROOT / "params.yaml"), []).cells]
+    ordered = [(cell.seed, cell.ood) for cell in make_plan(load_params(ROOT / "params.yaml"), []).cells]
     assert ordered == sorted(ordered, key=lambda pair: (pair[0], -pair[1]))
     assert {ood for _, ood in ordered} == {30, 60}
 
@@ -73,8 +106,8 @@ def test_last_lines_see_through_progress_bars(tmp_path: Path) -> None:
 def test_failures_are_told_with_the_end_of_their_logs(tmp_path: Path) -> None:
     bad = job(tmp_path)
     bad.log.write_text("no such record\n")
-    plan = graph.Plan([], [bad.cell, bad.cell], ["evaluate", "tables"])
-    text = graph.describe_failures([Failure(bad, "exit status 1")], plan)
+    plan = Plan([], [bad.cell, bad.cell], ["evaluate", "tables"])
+    text = describe_failures([Failure(bad, "exit status 1")], plan)
     assert "ptbxl/fixmatch/60/1 failed (exit status 1)" in text and "    no such record" in text
     assert "1 of 2 cells failed, so evaluate and tables were not run" in text
 
@@ -163,17 +196,17 @@ def test_a_launcher_that_is_unknown_or_lacks_its_package_is_told() -> None:
 def test_one_cell_per_gpu(monkeypatch, device: str, visible: str | None, asked: tuple[str, ...], chosen) -> None:
     params = load_params(ROOT / "params.yaml")
     params = params.model_copy(update={"train": params.train.model_copy(update={"device": device})})
-    how = graph.How("local", 0, asked, Cluster(), False)
-    monkeypatch.setattr(graph, "gpu_count", lambda: 4)
+    how = How("local", 0, asked, Cluster(), False)
+    monkeypatch.setattr(running, "gpu_count", lambda: 4)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     if isinstance(chosen, str):
         with pytest.raises(UserError, match=chosen):
-            graph.choose_gpus(params, how)
+            choose_gpus(params, how)
     else:
-        gpus = graph.choose_gpus(params, how)
-        assert gpus == chosen and (not gpus or graph.cells_at_once(params, how, gpus) == len(gpus))
+        gpus = choose_gpus(params, how)
+        assert gpus == chosen and (not gpus or cells_at_once(params, how, gpus) == len(gpus))
 
 
 # Adoption: only exactly what is wanted.
@@ -222,7 +255,11 @@ def test_what_is_wanted_is_taken_over_with_its_run_id(finished: Finished) -> Non
     assert (finished.root / "runs" / CELL / "model.safetensors").read_bytes() == bytes(1000)
     record = (finished.root / "tracking" / CELL / "run.json").read_text()
     assert yaml.safe_load(record) == {"uid": "u", "run_id": "r", "logged": True}
+    assert finished.waiting() == finished.scratch.finished, "DVC has not recorded it yet"
+    finished.scratch.discard()
     assert not (finished.root / "scratch" / "ptbxl").exists() and finished.waiting() is None
+    assert finished.scratch.recorded.exists()
+    finished.scratch.discard()
 
 
 def other_params(finished: Finished) -> None:
@@ -328,7 +365,7 @@ class LongStudy:
         self.means = Means(snapshot.take(root), root / "data", 2, (), Cluster(), upload=False)
 
     def job(self, path: str) -> Job:
-        return graph.make_job(self.params, find_cell(self.params, path))
+        return make_job(self.params, find_cell(self.params, path))
 
 
 @pytest.fixture

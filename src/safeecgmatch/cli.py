@@ -81,17 +81,18 @@ def run(
     jobs: int = typer.Option(0, "--jobs", "-j", min=0, help="Cells at a time; 0 takes all cores or GPUs."),
     gpus: str = typer.Option("", "--gpus", help="GPUs for --on local, such as 0,1,3; without it, all of them."),
     dry_run: bool = typer.Option(
-        False, "--dry-run", help="Train nothing, only say what and for how long; archives are fetched all the same."
+        False, "--dry-run", help="Only say what would be run and for how long; nothing is changed."
     ),
 ) -> None:
     """Run the study like `dvc repro`, but with several training cells at a time, here or on a cluster.
 
     Stages that cells share come first. Then every cell that is out of date is trained into scratch/, the first seed of
-    everything before the second, and DVC takes the finished cells over and runs evaluate and tables. A cell
+    everything before the second; when all are trained, DVC takes them over and runs evaluate and tables. A cell
     that fails does not stop the others; it is reported at the end with the last lines of its log (scratch/logs), the
-    good cells are taken over, evaluate and tables are left out, and the exit status is 1. Ctrl-C lets cells on this
-    machine write a checkpoint, from which the same command goes on later; jobs on a cluster go on without it. What a
-    cluster is asked for stands in cluster.yaml.
+    good cells are taken over, evaluate and tables are left out, and the exit status is 1. Ctrl-C or a plain kill lets
+    cells on this machine write a checkpoint, from which the same command goes on later; jobs on a cluster go on without
+    it. After kill -9 too the same command goes on, and trains no cell again that was finished. What a cluster is asked
+    for is written in cluster.yaml.
 
     \b
     Examples:
@@ -100,29 +101,30 @@ def run(
       safeecgmatch run --on slurm --dry-run                 What would be submitted, with hours.
       safeecgmatch run --jobs 4 train_safeecgmatch          All cells of one stage.
       safeecgmatch run 'train@ptbxl-fixmatch-*'             All cells that a pattern matches.
+      safeecgmatch run '*/4'                                All cells of seed 4.
       safeecgmatch run ptbxl/fixmatch/30/1                  One cell, by its folder below runs/.
     """
     from safeecgmatch.config import load_params
-    from safeecgmatch.launching import graph
     from safeecgmatch.launching.cluster import load_cluster
     from safeecgmatch.launching.jobs import Detached
+    from safeecgmatch.launching.run import How, carry_out, describe_failures, make_plan
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, stop)
     params = load_params()
-    plan = graph.make_plan(params, targets or [])
-    how = graph.How(on, jobs, tuple(filter(None, gpus.split(","))), load_cluster(), dry_run)
+    plan = make_plan(params, targets or [])
+    how = How(on, jobs, tuple(filter(None, gpus.split(","))), load_cluster(), dry_run)
     try:
-        failed = graph.run(plan, params, how)
+        failed = carry_out(plan, params, how)
     except Detached:
         raise typer.Exit(130) from None
     except KeyboardInterrupt:
         print("Stopped; cells that were running here go on from their checkpoints next time.", file=sys.stderr)
         raise typer.Exit(130) from None
     if failed:
-        print(graph.describe_failures(failed, plan), file=sys.stderr)
+        print(describe_failures(failed, plan), file=sys.stderr)
         raise typer.Exit(1)
     if not dry_run:
         print("Everything that was asked for is up to date.")

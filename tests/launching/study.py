@@ -81,7 +81,7 @@ def folder_of(project: Project, cell: str) -> str:
     """Below scratch/, once its data are there."""
     code = (
         "import sys; from safeecgmatch.config import load_params; from safeecgmatch.cells import find_cell;"
-        "from safeecgmatch.launching.graph import make_job; p = load_params();"
+        "from safeecgmatch.launching.run import make_job; p = load_params();"
         "print(make_job(p, find_cell(p, sys.argv[1])).folder.relative_to(sys.argv[2]))"
     )
     return project.run(sys.executable, "-c", code, cell, str(project.root / "scratch")).strip()

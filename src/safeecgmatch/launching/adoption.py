@@ -1,6 +1,7 @@
 """From scratch/ to runs/ and tracking/: a finished cell is taken over if it is exactly the one that is wanted.
 
-Runs inside DVC's own stage, so DVC records what it ran. Imports neither torch nor mlflow.
+Runs inside DVC's own stage, so DVC records what it ran. The finished result stays in scratch: `safeecgmatch run`
+removes it when DVC has recorded the cell, which the stage itself cannot know. Imports neither torch nor mlflow.
 """
 
 from __future__ import annotations
@@ -20,7 +21,12 @@ from safeecgmatch.tracking.record import flat
 
 NO_PARAMS = ("config_hash", "fingerprint", "in_force")  # what follows from the rest
 LONGEST_LIST = 3
-UPLOAD = "SAFEECGMATCH_UPLOAD"  # environment variable; "0": whoever started DVC has tried to upload all that there is
+TAKE_OVER_ONLY = "SAFEECGMATCH_TAKE_OVER_ONLY"  # environment variable; set by `safeecgmatch run`, which trains itself
+
+
+def take_over_only() -> bool:
+    """Whether `safeecgmatch run` started this stage: it has trained all cells, and tried to upload them."""
+    return TAKE_OVER_ONLY in os.environ
 
 
 def adopt(path: str, config: Mapping[str, Any], upload: bool = False) -> tuple[bool, str]:
@@ -32,7 +38,7 @@ def adopt(path: str, config: Mapping[str, Any], upload: bool = False) -> tuple[b
     good, sentence = scratch.verify()
     if not good:
         return False, sentence or refusal(scratch, config)
-    if upload and os.environ.get(UPLOAD) != "0" and not scratch.is_logged():
+    if upload and not scratch.is_logged():
         from safeecgmatch.tracking.uploader import Following
 
         with Following() as uploader:
@@ -41,11 +47,6 @@ def adopt(path: str, config: Mapping[str, Any], upload: bool = False) -> tuple[b
         shutil.copytree(scratch.finished / "run", partial, copy_function=link_or_copy)
     known = read_json(scratch.mlflow) if scratch.mlflow.exists() else {"run_id": None, "logged": False}
     write_json(Path("tracking", path, "run.json"), read_json(scratch.finished / "run.json") | known)
-    shutil.rmtree(scratch.folder)
-    for parent in scratch.folder.parents[:4]:  # seed, OOD level, method, dataset
-        if any(parent.iterdir()):
-            break
-        parent.rmdir()
     return True, f"{path}: trained before with the same params, code and data; taken over from scratch."
 
 

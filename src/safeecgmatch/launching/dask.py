@@ -232,7 +232,7 @@ class Home:
 
 def places(cell: Cell) -> tuple[str, str]:
     """What a cell reads, below data/."""
-    return f"filtered/{cell.dataset}", f"splits/{cell.dataset}/{cell.ood}/{cell.seed}"
+    return f"filtered/{cell.dataset}", f"splits/{cell.split_path}"
 
 
 def key_of(job: Job) -> str:

@@ -9,7 +9,8 @@
     lock           held, and signed with its process id, by the process that trains
     finished/      appears by one rename: run/ (all files of runs/<cell>), run.json, finished.json (a hash of each file)
 
-The folder's name is the cell's fingerprint, so experiments that train the same cell side by side do not meet.
+The folder's name is the cell's fingerprint, so experiments that train the same cell side by side do not meet. When DVC
+has recorded the cell, the folder goes and an empty file scratch/recorded/<fingerprint> says that DVC's cache has it.
 """
 
 from __future__ import annotations
@@ -101,6 +102,22 @@ class Scratch:
             return f"has other files than it was written with ({', '.join(sorted(present ^ set(files)))})"
         changed = [name for name, digest in sorted(files.items()) if sha256_of(self.finished / name) != digest]
         return f"was truncated or edited after it was written ({', '.join(changed)})" if changed else ""
+
+    @property
+    def recorded(self) -> Path:
+        """Exists where DVC has recorded a result of this fingerprint once, so that its run cache can restore it."""
+        return scratch_root() / "recorded" / self.folder.name
+
+    def discard(self) -> None:
+        """DVC has recorded the cell: its folder goes, with parents that are empty then."""
+        self.recorded.parent.mkdir(parents=True, exist_ok=True)
+        self.recorded.touch()
+        if self.folder.is_dir():
+            shutil.rmtree(self.folder)
+            for parent in self.folder.parents[:4]:  # seed, OOD level, method, dataset
+                if any(parent.iterdir()):
+                    break
+                parent.rmdir()
 
 
 def scratch_root() -> Path:

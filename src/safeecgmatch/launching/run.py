@@ -1,4 +1,8 @@
-"""`safeecgmatch run`: what is out of date, trained by a launcher, adopted by DVC."""
+"""`safeecgmatch run`: what is out of date is trained by a launcher, then DVC takes all finished cells over at once.
+
+Until DVC has recorded a cell, its finished result stays in scratch/. So a kill at any moment costs only time: what is
+trained is found there by the next `run`, today or tomorrow, and taken over when all that is asked for is trained.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -17,30 +21,26 @@ from safeecgmatch.cells import Cell, cells
 from safeecgmatch.config import Params
 from safeecgmatch.engine.fingerprint import SOURCES, resolve
 from safeecgmatch.errors import UserError
-from safeecgmatch.launching import snapshot
+from safeecgmatch.launching import dvc, snapshot
 from safeecgmatch.launching.board import board
 from safeecgmatch.launching.cluster import Cluster
 from safeecgmatch.launching.estimate import Speeds, seconds_of, trained_before
 from safeecgmatch.launching.jobs import Detached, Failure, Job, Means, last_lines
-from safeecgmatch.launching.ledger import reproduce, stale_stages
 from safeecgmatch.launching.registry import check, launcher
 from safeecgmatch.launching.scratch import Scratch, scratch_root
 from safeecgmatch.progress import duration
 from safeecgmatch.tracking.address import is_remote, tracking_uri
 from safeecgmatch.tracking.uploader import Following
 
-BEFORE_CELLS = ("download", "filter", "split", "code")
-SHARED = ["code", "split"]  # the last of those before the cells; DVC adds what they need
 AFTER_CELLS = ("evaluate", "tables")
 LINES_OF_A_FAILED_LOG = 15
 
 
 @dataclass(frozen=True)
 class Plan:
-    before: list[str]  # stages that cells share, as DVC targets
+    before: list[str]  # stages that cells share; DVC adds what they need
     cells: list[Cell]
     after: list[str]
-    everything: bool = False
 
 
 @dataclass(frozen=True)
@@ -55,32 +55,35 @@ class How:
 def make_plan(params: Params, targets: Sequence[str]) -> Plan:
     """What `targets` ask for, with all that comes before it; no targets ask for everything."""
     everything = cells(params)
-    if not targets:
-        return Plan(SHARED, in_order(everything, params), list(AFTER_CELLS), True)
-    wanted: set[str] = set()
-    before: list[str] = []
+    shared = shared_stages(everything)
+    wanted: set[Cell] = set()
+    before: set[str] = set()
     after = 0
-    for target in targets:
-        found = [cell for cell in everything if matches(target, cell)]
+    for target in targets or AFTER_CELLS:
+        found = {cell for cell in everything if matches(target, cell)}
         if target in AFTER_CELLS:
             after = max(after, AFTER_CELLS.index(target) + 1)
-            found = everything
-        elif target.partition("@")[0] in BEFORE_CELLS:
-            before.append(target)
+            found = set(everything)
+        elif target in shared:
+            before.add(target)
         elif not found:
             raise UserError(
                 f"'{target}' names no stage or cell of params.yaml; use a name such as train_safeecgmatch, "
                 f"{everything[0].stage}, {everything[0].path}, 'train@*-30-1', or one of "
-                f"{', '.join(BEFORE_CELLS + AFTER_CELLS)}."
+                f"{', '.join([*sorted({name.partition('@')[0] for name in shared}), *AFTER_CELLS])}."
             )
-        wanted |= {cell.stage for cell in found}
-    chosen = [cell for cell in everything if cell.stage in wanted]
-    shared = SHARED if len(chosen) == len(everything) else sorted({stage for cell in chosen for stage in needs(cell)})
-    return Plan([*before, *shared], in_order(chosen, params), list(AFTER_CELLS[:after]))
+        wanted |= found
+    before |= {stage for cell in wanted for stage in ("code", cell.split_stage)}
+    return Plan(
+        sorted(before), in_order([cell for cell in everything if cell in wanted], params), list(AFTER_CELLS[:after])
+    )
 
 
-def needs(cell: Cell) -> tuple[str, str]:
-    return "code", f"split@{cell.dataset}-{cell.ood}-{cell.seed}"
+def shared_stages(everything: Sequence[Cell]) -> set[str]:
+    """The stages before the cells, one by one and as the groups that a name without "@" means."""
+    stages = {"code", *(cell.split_stage for cell in everything)}
+    stages |= {f"{name}@{cell.dataset}" for name in ("download", "filter") for cell in everything}
+    return stages | {stage.partition("@")[0] for stage in stages}
 
 
 def matches(target: str, cell: Cell) -> bool:
@@ -104,37 +107,81 @@ def alone() -> Iterator[None]:
         yield
 
 
-def run(plan: Plan, params: Params, how: How) -> list[Failure]:
-    """Carry out `plan`; returns the failed cells, after which nothing that depends on cells is run."""
-    launcher(how.on)  # a wrong name is told in a dry run too
-    if not how.dry_run:
-        check(how.on, how.cluster)
+def carry_out(plan: Plan, params: Params, how: How) -> list[Failure]:
+    """Returns the failed cells, after which nothing that depends on cells is run."""
+    launcher(how.on)  # a wrong name is an error in a dry run too
     gpus = choose_gpus(params, how) if how.on == "local" else ()
     if Path("src").resolve() != SOURCES:
         raise UserError(
             f"This command runs the code in {SOURCES}, not that of this folder: pip install -e . here first."
         )
+    if how.dry_run:
+        print(preview(plan, params, how, gpus))
+        return []
+    check(how.on, how.cluster)
     with alone():
-        reproduce(plan.before)
-        stale = stale_stages(cell.stage for cell in plan.cells)
-        jobs = [make_job(params, cell) for cell in plan.cells if stale.get(cell.stage) is False]
-        done = [job for job in jobs if is_done(job)]
-        todo = [job for job in jobs if job not in done]
-        waits = f" and {len(done)} trained that wait for DVC" if done else ""
-        print(f"{len(plan.cells)} training cells, {len(todo)} of them to be trained{waits}.", flush=True)
-        if how.dry_run:
-            print(describe_submission(todo, params, how, gpus))
-            return []
-        failures = train(todo, done, params, how, gpus) if jobs else []
-        adopt(plan, stale, failures)
+        dvc.recover()
+        stale = dvc.stale_stages()
+        if stale_shared(stale, params):
+            dvc.reproduce(plan.before)
+            stale = dvc.stale_stages()
+        work = sort_out(plan, params, stale)
+        print(work, flush=True)
+        for job in work.recorded:  # also what `dvc repro` has recorded, which removes no scratch
+            Scratch(job.folder).discard()
+        for job in work.todo:
+            if sentence := Scratch(job.folder).verify()[1]:
+                print(sentence, flush=True)
+        failures = train(work, params, how, gpus) if work.todo or work.done else []
+        take_over(plan, stale, work, failures)
     return failures
 
 
-def is_done(job: Job) -> bool:
-    good, sentence = Scratch(job.folder).verify()
-    if sentence:
-        print(sentence, flush=True)
-    return good
+@dataclass(frozen=True)
+class Work:
+    """The cells of a plan by what is to be done about them."""
+
+    recorded: list[Job]  # up to date
+    restorable: list[Job]  # DVC recorded them once, and restores them from its run cache
+    done: list[Job]  # finished in scratch, and to be taken over
+    todo: list[Job]
+
+    def __str__(self) -> str:
+        cells = len(self.recorded) + len(self.restorable) + len(self.done) + len(self.todo)
+        waits = f" and {len(self.done)} trained that wait for DVC" if self.done else ""
+        return f"{cells} training cells, {len(self.todo)} of them to be trained{waits}."
+
+
+def sort_out(plan: Plan, params: Params, stale: Collection[str]) -> Work:
+    work = Work([], [], [], [])
+    for job in (make_job(params, cell) for cell in plan.cells):
+        scratch = Scratch(job.folder)
+        if job.cell.stage not in stale:
+            work.recorded.append(job)
+        elif scratch.finished.is_dir() and not scratch.problem():
+            work.done.append(job)
+        else:
+            (work.restorable if scratch.recorded.exists() else work.todo).append(job)
+    return work
+
+
+def preview(plan: Plan, params: Params, how: How, gpus: tuple[str, ...]) -> str:
+    """What would be done, as far as it is known without doing anything."""
+    stale = dvc.stale_stages()
+    if shared := stale_shared(stale, params):
+        todo = [cell for cell in plan.cells if cell.stage in stale]
+        head = (
+            f"{len(plan.cells)} training cells, {len(todo)} of them to be trained. Out of date and run first: "
+            f"{', '.join(shared)}; what they change can put other cells out of date."
+        )
+    else:
+        work = sort_out(plan, params, stale)
+        todo, head = [job.cell for job in work.todo], str(work)
+    return f"{head}\n{describe_submission(todo, params, how, gpus)}"
+
+
+def stale_shared(stale: Collection[str], params: Params) -> list[str]:
+    return sorted(shared_stages(cells(params)).intersection(stale))
 
 
 def make_job(params: Params, cell: Cell) -> Job:
@@ -142,7 +189,7 @@ def make_job(params: Params, cell: Cell) -> Job:
     return Job(cell, scratch.folder, scratch.uid(), scratch_root() / "logs" / f"{cell.stage}.log")
 
 
-def train(todo: Sequence[Job], done: Sequence[Job], params: Params, how: How, gpus: tuple[str, ...]) -> list[Failure]:
+def train(work: Work, params: Params, how: How, gpus: tuple[str, ...]) -> list[Failure]:
     """Leave every job finished in scratch and, as far as MLflow answers, uploaded."""
     failures: list[Failure] = []
     copy = snapshot.take(Path.cwd())
@@ -150,16 +197,16 @@ def train(todo: Sequence[Job], done: Sequence[Job], params: Params, how: How, gp
     means = Means(copy, Path("data").resolve(), cells_at_once(params, how, gpus), gpus, how.cluster, upload)
     launch = launcher(how.on)
     with Following(killed_if_unfinished=how.on == "local") as uploader:
-        for job in [*done, *([] if upload else todo)]:
+        for job in [*work.done, *([] if upload else work.todo)]:
             uploader.follow(job.folder)
-        if todo:
+        if work.todo:
             try:
-                with board(todo, params.train.iterations, means.at_once, Speeds()) as report:
-                    failures = launch(todo, report, means)
+                with board(work.todo, params.train.iterations, means.at_once, Speeds()) as report:
+                    failures = launch(work.todo, report, means)
             except Detached as going_on:
                 print(going_on, file=sys.stderr, flush=True)  # now: what there is to upload may take a while
                 raise
-        for job in todo if upload else []:
+        for job in work.todo if upload else []:
             if Scratch(job.folder).finished.is_dir() and not Scratch(job.folder).is_logged():
                 uploader.follow(job.folder)  # its worker did not reach the server
     if how.on == "local":  # on a cluster, cells of another command may still wait for it
@@ -167,13 +214,21 @@ def train(todo: Sequence[Job], done: Sequence[Job], params: Params, how: How, gp
     return failures
 
 
-def adopt(plan: Plan, stale: Iterable[str], failures: Sequence[Failure]) -> None:
-    """DVC runs the stages, which take the finished results over; with failures, only those of the good cells."""
-    failed = {failure.job.cell.stage for failure in failures}
-    if not failures and plan.everything:
-        reproduce()
-    elif stages := [stage for stage in stale if stage not in failed] + ([] if failures else plan.after):
-        reproduce(stages)
+def take_over(plan: Plan, stale: Collection[str], work: Work, failures: Sequence[Failure]) -> None:
+    """DVC records the finished cells and runs what comes after all cells; then, and not before, their scratch goes."""
+    failed = {failure.job for failure in failures}
+    good = [job for job in (*work.restorable, *work.done, *work.todo) if job not in failed]
+    after = [] if failures else plan.after
+    if not good and not set(after).intersection(stale):
+        return
+    try:
+        dvc.reproduce(after or [job.cell.stage for job in good])  # what comes after cells needs all of them
+    except dvc.StagesFailed:
+        for job in work.restorable:  # its run cache may have lost them: next time they are trained
+            Scratch(job.folder).recorded.unlink()
+        raise
+    for job in good:
+        Scratch(job.folder).discard()
 
 
 def cells_at_once(params: Params, how: How, gpus: Sequence[str]) -> int:
@@ -208,12 +263,12 @@ def gpu_count() -> int:
     return int(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
 
 
-def describe_submission(todo: Sequence[Job], params: Params, how: How, gpus: tuple[str, ...]) -> str:
+def describe_submission(todo: Sequence[Cell], params: Params, how: How, gpus: tuple[str, ...]) -> str:
     """What would be submitted, in its order, with the time that it will take as far as trained cells tell."""
     at_once = cells_at_once(params, how, gpus)
-    seconds = seconds_of((job.cell for job in todo), params.train.iterations, trained_before(Path(), params.profile))
+    seconds = seconds_of(todo, params.train.iterations, trained_before(Path(), params.profile))
     head = f"On {how.on}, {at_once or 'as many as the cluster starts'} at a time:"
-    lines = [head, *(f"  {job.cell.stage:48} {job.name}" for job in todo)]
+    lines = [head, *(f"  {cell.stage:48} {cell.path}" for cell in todo)]
     if seconds is None:
         lines.append("No cell of this profile was trained yet, so there is no estimate of the hours.")
     else:
@@ -230,6 +285,6 @@ def describe_failures(failures: Sequence[Failure], plan: Plan) -> str:
     skipped = f", so {' and '.join(plan.after)} were not run" if plan.after else ""
     parts.append(
         f"{len(failures)} of {len(plan.cells)} cells failed{skipped}; the other cells are done and will not be run "
-        "again. Mend the cause and run the same command once more."
+        "again. Fix the cause and run the same command once more."
     )
     return "\n\n".join(parts)
