@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import psutil
@@ -100,7 +100,7 @@ def ask(*arguments: str, held: int | None = None) -> tuple[str, int]:
         if status != 0 and "Unable to read RWLock-file" in errors:
             BUSY_FILES.unlink(missing_ok=True)
         elif status != 0 and "is busy, it is being blocked by" in errors:
-            wait_for([int(number) for number in re.findall(r"\(PID (\d+)\)", errors)])
+            wait_for({int(number) for number in re.findall(r"\(PID (\d+)\)", errors)})
         elif status == 0 or held is not None:
             return output, status
         else:
@@ -141,11 +141,11 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PATH": path, TAKE_OVER_ONLY: "1"}
 
 
-def wait_for(numbers: Sequence[int]) -> None:
+def wait_for(numbers: Collection[int]) -> None:
     """Until these processes, which block DVC, have ended.
 
-    DVC knows them by their numbers, and after a restart of the machine a number can be another program's: then the list
-    of busy files is removed, as DVC's own message says.
+    DVC knows them by their numbers, and after a restart of the machine a number can be another program's: then its list
+    of busy files is removed, as its own message says.
     """
     alive = [number for number in numbers if is_dvc(number)]
     if not alive:
