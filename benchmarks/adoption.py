@@ -2,9 +2,8 @@
 
 Makes a synthetic study in a temporary folder: this project's graph with as many cells as asked, on generated ECGs, and
 finished results of invented bytes, sealed as a launcher leaves them. `dvc repro` adopts the first few, then the last
-few, when dvc.lock knows all the others (their entries are copies): DVC reads and writes that file for every stage. As
-`safeecgmatch run` does it, with one lock for all, one cell is adopted and then a few, which gives the cost of a start
-and of a cell. Processor seconds of DVC and of the stage commands are counted.
+few, when dvc.lock knows all the others (their entries are copies): DVC reads and writes that file for every stage.
+Processor seconds of DVC and of the stage commands are counted.
 The cells are those of the sensitivity stage, each with a weight of its own, so that they share one split.
 
 Example: python benchmarks/adoption.py 162
@@ -34,7 +33,6 @@ from safeecgmatch.launching.scratch import Scratch
 
 ROOT = Path(__file__).resolve().parents[1]
 LOCK = Path("dvc.lock")
-TAKE_OVER = "import sys; from safeecgmatch.launching.ledger import reproduce; reproduce(sys.argv[1:])"
 COPIED = ("dvc.yaml", ".dvcignore", ".gitignore", "src", "stages")
 
 
@@ -105,27 +103,21 @@ def main(
         os.environ["PYTHONPATH"] = str(Path(folder) / "src")
         study = make_study(Path(folder), wanted)
         chosen = [cell for cell in study if cell.stage_name == "train_sensitivity"]
-        first, one, some, last = chosen[:few], chosen[few : few + 1], chosen[few + 1 : 2 * few + 1], chosen[-few:]
-        others = [cell for cell in chosen if cell not in (*first, *one, *some, *last)]
-        for cell in (*first, *one, *some, *last):
+        first, last = chosen[:few], chosen[-few:]
+        others = [cell for cell in chosen if cell not in (*first, *last)]
+        for cell in (*first, *last):
             leave_finished(cell, megabytes)
         command, _ = run(sys.executable, "stages/train.py", "--help")
         empty, _ = run(*dvc, "repro", "--single-item", *(cell.stage for cell in first))
         fill_lock(first[0], others)
         full, wall = run(*dvc, "repro", "--single-item", *(cell.stage for cell in last))
-        single, _ = run(sys.executable, "-c", TAKE_OVER, *(cell.stage for cell in one))
-        several, _ = run(sys.executable, "-c", TAKE_OVER, *(cell.stage for cell in some))
         nothing, _ = run(*dvc, "repro", "--single-item", *(cell.stage for cell in last))
         status, _ = run(*dvc, "status")
         os.chdir(ROOT)
     early, late = empty / few, (full - nothing) / few
-    each = (several - single) / (few - 1)
     print(f"a study of {len(study)} cells, {megabytes} MB each; processor seconds")
     print(f"  a start of stages/train.py                    {command:8.2f}")
     print(f"  dvc status                                    {status:8.2f}")
-    print(f"  safeecgmatch run: start and end               {single - each:8.2f}")
-    print(f"                    each cell                   {each:8.2f}")
-    print(f"                    all cells                   {single + each * (len(study) - 1):8.0f}")
     print(f"  dvc repro: each of the first {few:3} cells         {early:8.2f}")
     print(f"             each of the last {few:3} cells          {late:8.2f}  (wall time of all of them {wall:.0f} s)")
     print(f"             all cells, by the mean of both     {len(study) * (early + late) / 2:8.0f}")
