@@ -36,7 +36,7 @@ def test_one_command_makes_every_cell_and_the_tables(launched):
         files = sorted(path.name for path in (project.root / "runs" / cell.path).iterdir())
         assert files == ["config.yaml", "history.csv", "model.safetensors", "predictions.npz", "summary.json"]
     assert {path.name for path in (project.root / REPORTS).iterdir()} - {"report.pdf"} == {
-        "metrics.csv", "runs.csv", "contrasts.csv", "ranks.csv", "headline.json", "plots", "tables", "figures",
+        "metrics.csv", "runs.csv", "contrasts.csv", "headline.json", "plots", "tables", "figures",
         "README.md", "report.html", "report.tex",
     }  # fmt: skip
     for name in ("table1_summary", "table2_ablation", "table3_benchmark", "table4_sensitivity"):

@@ -26,7 +26,7 @@ PARAMS = make_params(
 )
 MISSING = "ptbxl/calimatch/60/2"
 NEEDS_LATEX = pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
-READ = ("metrics.csv", "runs.csv", "contrasts.csv", "ranks.csv", "plots")
+READ = ("metrics.csv", "runs.csv", "contrasts.csv", "plots")
 
 
 def make_report(root: Path, params: Params, missing: str = "", records: int = 60) -> Path:

@@ -1,37 +1,45 @@
-"""Paired differences and ranks of all cells, as aggregates: what verdicts are formed from.
+"""Paired differences of all cells, as aggregates: what verdicts are formed from.
 
-Rows of one setting (dataset, OOD level) are named by keys: `calimatch` for a baseline's reported prediction;
-`safeecgmatch@fused`, `safeecgmatch-no_cal@time`, `safeecgmatch-lambda_1/3@fused` for a prediction of SafeECGMatch, of a
-variant or of another weight; `...#msp` for the unseen score 1 - max probability of the same prediction.
+Rows of one setting (dataset, OOD level) are named by keys: `calimatch`, `calimatch-val150` for the reported prediction of
+a baseline and of an arm; `safeecgmatch@fused`, `safeecgmatch-no_cal@time`, `safeecgmatch-lambda_1/3@fused` for a
+prediction of SafeECGMatch, of a variant or of another weight; `...#msp` for the unseen score 1 - max probability of the
+same prediction, `...#own` for a branch at its own best epoch instead of the run's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from safeecgmatch.cells import Cell
 from safeecgmatch.config import PROPOSED
-from safeecgmatch.metrics import probabilities_of, scaled_log_probabilities
-from safeecgmatch.predictions import branches_of, ood_score, reported_branch
+from safeecgmatch.methods.parts.temperature import fit_temperature
+from safeecgmatch.metrics import FLOAT32_LOG_OF_ZERO, probabilities_of, scaled_log_probabilities
+from safeecgmatch.predictions import (
+    Arrays,
+    branches_of,
+    final_metrics,
+    ood_score,
+    own_best,
+    predictions_at,
+    reported_branch,
+)
 from safeecgmatch.reporting.bootstrap import Resampler, auroc_draws, closed_set_draws
 from safeecgmatch.reporting.names import higher_is_better
 from safeecgmatch.reporting.results import weight_label
-from safeecgmatch.reporting.statistics import paired_difference, probability_of_improvement, rank_distribution
+from safeecgmatch.reporting.statistics import paired_difference, probability_of_improvement
 from safeecgmatch.reporting.stored import StoredCell
 
 SCALED = {"none": ("acc", "ece", "ace", "sce"), "posthoc": ("ece",)}  # a temperature leaves the accuracy as it is
-RANKED = [(metric, scaling) for scaling, metrics in SCALED.items() for metric in metrics]
-MEASURES = [*RANKED, ("auroc", "none")]
-MSP = "#msp"
+MEASURES = [*((metric, scaling) for scaling, metrics in SCALED.items() for metric in metrics), ("auroc", "none")]
+MSP, OWN = "#msp", "#own"
+LEARNED = f"{PROPOSED}-learned_t"
 # Under which claims are read: two ways to the temperatures, two predictions. These are compared with every baseline.
-READ_ROWS = [f"{PROPOSED}{variant}@{branch}" for variant in ("", "-learned_t") for branch in ("fused", "time")]
+READ_ROWS = [f"{name}@{branch}" for name in (PROPOSED, LEARNED) for branch in ("fused", "time")]
 DIGITS = "%.6g"  # of the files: the last bits of a matrix product depend on the machine
 
 CONTRAST_COLUMNS = [
@@ -40,11 +48,15 @@ CONTRAST_COLUMNS = [
 ]  # fmt: skip
 
 
-def row_name(cell: Cell) -> str:
-    """`calimatch`, `safeecgmatch`, `safeecgmatch-no_cal`, `safeecgmatch-lambda_1/3`."""
-    if cell.stage_name == "train_sensitivity":
-        return f"{cell.method}-lambda_{weight_label(float(cell.tag.removeprefix('lambda_')))}"
-    return f"{cell.method}-{cell.tag}" if cell.tag else cell.method
+def row_of(path: str) -> str:
+    """From a cell's path: `calimatch`, `safeecgmatch-no_cal`, `safeecgmatch-lambda_1/3`, `fixmatch-seen_pool`."""
+    method, mark, weight = path.split("/")[1].partition("-lambda_")
+    return f"{method}{mark}{weight_label(float(weight))}" if mark else method
+
+
+def placebo(rule: str) -> tuple[str, str]:
+    """The same kind of branch twice in one run, second and first: what differs between them is noise."""
+    return f"{PROPOSED}-{rule}two_time@freq{OWN}", f"{PROPOSED}-{rule}two_time@time{OWN}"
 
 
 @dataclass(frozen=True)
@@ -66,11 +78,19 @@ def resampler_of(dataset: str, stored: list[StoredCell]) -> Resampler:
     return Resampler(dataset, np.unique(np.concatenate(records)))
 
 
+def measured(predictions: Arrays, branch: str) -> dict[tuple[str, str], float]:
+    """What metrics.csv says about a branch, for predictions that are not in it."""
+    validation = np.maximum(predictions[f"validation.log_probs.{branch}"], FLOAT32_LOG_OF_ZERO)
+    temperature = fit_temperature(validation, predictions["validation.label"])
+    plain, scaled = final_metrics(predictions, branch), final_metrics(predictions, branch, temperature)
+    found = {(metric, "none"): value for metric, value in plain.items()}
+    return found | {(m, "posthoc"): value for m, value in scaled.items()} | {("temperature", "posthoc"): temperature}
+
+
 def samples_of(
-    stored: StoredCell, branch: str, resampler: Resampler, values: dict[tuple[str, str], float]
+    predictions: Arrays, branch: str, resampler: Resampler, values: dict[tuple[str, str], float]
 ) -> Iterator[tuple[str, tuple[str, str], Sample]]:
     """Suffix of the row key, measure and sample of everything that one branch of a cell shows."""
-    predictions = stored.predictions
     labels, weights = predictions["test.label"], resampler.weights(predictions["test.record"])
     for scaling, metrics in SCALED.items():
         temperature = values["temperature", scaling] if scaling == "posthoc" else 1.0
@@ -106,30 +126,43 @@ def rows_by_setting(stored: list[StoredCell], metrics: pd.DataFrame) -> dict[tup
         rows = found.setdefault((cell.dataset, cell.ood), {})
         own = cell.method == PROPOSED
         for branch in branches_of(member.predictions) if own else [reported_branch(member.predictions)]:
-            key = f"{row_name(cell)}@{branch}" if own else cell.method
-            samples = samples_of(member, branch, resamplers[cell.dataset], keyed[cell.path, branch])
-            for suffix, measure, sample in samples:
-                rows.setdefault(key + suffix, {}).setdefault(measure, {})[cell.seed] = sample
+            key = f"{row_of(cell.path)}@{branch}" if own else row_of(cell.path)
+            shown = {key: (member.predictions, keyed[cell.path, branch])}
+            if member.trajectory is not None and key + OWN in (*placebo(""), *placebo("learned_")):
+                epoch = own_best(member.predictions, member.trajectory, branch)
+                chosen = predictions_at(member.predictions, member.trajectory, epoch)
+                shown[key + OWN] = (chosen, measured(chosen, branch))
+            for name, (predictions, values) in shown.items():
+                for suffix, measure, sample in samples_of(predictions, branch, resamplers[cell.dataset], values):
+                    rows.setdefault(name + suffix, {}).setdefault(measure, {})[cell.seed] = sample
     return found
 
 
 def wanted_pairs(keys: list[str]) -> list[tuple[str, str]]:
-    """Which rows of a setting are compared: SafeECGMatch under each reading with every baseline and with its variants,
-    every baseline with Supervised, every unseen score with the maximum probability."""
-    plain = [key for key in keys if not key.endswith(MSP)]
-    baselines = [key for key in plain if "@" not in key]
-    own = [key for key in plain if "@" in key]
-    pairs = [(key, rival) for key in own if key in READ_ROWS for rival in baselines]
-    main = [key for key in own if key.startswith(f"{PROPOSED}@")]
-    pairs += [(key, rival) for key in main for rival in own if rival not in main and _branch(rival) == _branch(key)]
-    fused = f"{PROPOSED}@fused"
-    pairs += [(fused, rival) for rival in main if fused in main and rival != fused]
+    """Which rows of a setting are compared: SafeECGMatch under each reading with every baseline, with its own other
+    branches and with its variants, every baseline with Supervised, every arm with its method, every unseen score with
+    the maximum probability, and the placebos."""
+    plain = [key for key in keys if "#" not in key]
+    baselines = [key for key in plain if "@" not in key and "-" not in key]
+    pairs = [(key, rival) for key in READ_ROWS if key in keys for rival in baselines]
+    own = [tuple(key.split("@")) for key in plain if "@" in key]
+    for name, branch in own:
+        rivals = [other for other in own if _compared(name, other[0]) and other[1] == branch]
+        if name in (PROPOSED, LEARNED) and branch == "fused":
+            rivals += [other for other in own if other[0] == name and other[1] != branch]
+        pairs += [(f"{name}@{branch}", "@".join(other)) for other in rivals]
     pairs += [(key, "supervised") for key in baselines if "supervised" in baselines and key != "supervised"]
-    return pairs + [(key.removesuffix(MSP), key) for key in keys if key.endswith(MSP)]
+    arms = [(key, key.partition("-")[0]) for key in plain if "@" not in key and "-" in key]
+    scores = [(key.removesuffix(MSP), key) for key in keys if key.endswith(MSP) and OWN not in key]
+    return pairs + [pair for pair in (*arms, *scores, placebo(""), placebo("learned_")) if {*pair} <= {*keys}]
 
 
-def _branch(key: str) -> str:
-    return key.split("@")[1]
+def _compared(name: str, other: str) -> bool:
+    """A variant differs from the main run or from `learned_t` in one thing; without calibration there is no rule."""
+    learned = other.startswith(f"{PROPOSED}-learned_")
+    if name == PROPOSED:
+        return other != PROPOSED and (not learned or other == LEARNED)
+    return name == LEARNED and other != LEARNED and (learned or other == f"{PROPOSED}-no_cal")
 
 
 def contrast_frame(settings: dict[tuple[str, int], Rows]) -> pd.DataFrame:
@@ -150,37 +183,3 @@ def contrast_frame(settings: dict[tuple[str, int], Rows]) -> pd.DataFrame:
                 spread = (difference.se_seeds, difference.se_records, *difference.interval())
                 lines.append((*line, *spread, probability_of_improvement(*values)))
     return pd.DataFrame(lines, columns=CONTRAST_COLUMNS)
-
-
-def rank_frame(settings: dict[tuple[str, int], Rows]) -> pd.DataFrame:
-    """Rank distribution of SafeECGMatch under each reading, among the baselines that share two seeds or more."""
-    lines: list[dict[str, Any]] = []
-    for (dataset, ood), rows in settings.items():
-        baselines = [key for key in sorted(rows) if "@" not in key and not key.endswith(MSP)]
-        for own, measure in product(READ_ROWS, RANKED):
-            mine = rows.get(own, {}).get(measure, {})
-            others = [rows[key][measure] for key in baselines]
-            runs = [mine, *(other for other in others if len(mine.keys() & other.keys()) > 1)]
-            seeds = sorted(set(mine).intersection(*runs))
-            if len(seeds) > 1 and len(runs) > 1:
-                values = np.array([[run[seed].value for run in runs] for seed in seeds])
-                draws = np.stack([[run[seed].draws for run in runs] for seed in seeds]).transpose(2, 0, 1)
-                rng = np.random.default_rng(list(f"ranks {dataset} {ood} {own} {measure}".encode()))
-                chances = rank_distribution(values, draws, 0, rng)
-                lines.append(
-                    {
-                        "dataset": dataset,
-                        "ood": ood,
-                        "metric": measure[0],
-                        "scaling": measure[1],
-                        "row": own,
-                        "methods": len(runs),
-                        "seeds": len(seeds),
-                        "top1": chances[0],
-                        "top2": chances[:2].sum(),
-                        "mean_rank": float(chances @ np.arange(1, len(runs) + 1)),
-                        **{f"rank_{place}": chance for place, chance in enumerate(chances, start=1)},
-                    }
-                )
-    columns = ["dataset", "ood", "metric", "scaling", "row", "methods", "seeds", "top1", "top2", "mean_rank"]
-    return pd.DataFrame(lines) if lines else pd.DataFrame(columns=columns)

@@ -24,7 +24,7 @@ from safeecgmatch.metrics import (
 )
 from safeecgmatch.predictions import branches_of, final_metrics, reported_branch, score_type
 from safeecgmatch.progress import Progress
-from safeecgmatch.reporting.contrasts import DIGITS, contrast_frame, rank_frame, rows_by_setting
+from safeecgmatch.reporting.contrasts import DIGITS, contrast_frame, rows_by_setting
 from safeecgmatch.reporting.plot_data import plot_frames
 from safeecgmatch.reporting.stored import IDENTITY, StoredCell, load_cell
 
@@ -180,11 +180,10 @@ def evaluate(
         raise UserError(f"No cell of params.yaml has been trained in {runs}; run `dvc repro` first.")
     metrics = pd.DataFrame(rows, columns=METRIC_COLUMNS)
     run_frame = pd.DataFrame(run_rows)
-    settings = rows_by_setting(stored, metrics)
     return Evaluation(
         metrics,
         run_frame,
-        {"contrasts": contrast_frame(settings), "ranks": rank_frame(settings)},
+        {"contrasts": contrast_frame(rows_by_setting(stored, metrics))},
         plot_frames(stored, metrics),
         headline_numbers(metrics, run_frame, params),
     )

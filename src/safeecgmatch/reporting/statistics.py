@@ -1,7 +1,7 @@
 """Statistics over few seeds, as pure functions on plain numbers. scipy is imported where it is used: it takes a second.
 
-A difference of two methods varies with the seed (labelled draw, weights, order) and with the test records, which all
-seeds share. With D_s the difference of seed s and D_s* its values over resampled records (the same resampling for both
+A difference of two methods varies with the seed (labelled draw, weights, order; the split, where each seed has its own)
+and with the test records, as far as the seeds share them. With D_s the difference of seed s and D_s* its values over resampled records (the same resampling for both
 methods and for all seeds),
 
     v_seeds   = var_s(D_s) / S                                     with S - 1 degrees of freedom
@@ -192,23 +192,6 @@ def relation(difference: Difference, margin: float, level: float = 1 - CONFIDENC
         return "better" if low > 0 else "worse"
     inside = difference.p_above(-margin) <= level and difference.p_below(margin) <= level
     return "equivalent" if inside else "inconclusive"
-
-
-def rank_distribution(values: npt.ArrayLike, draws: npt.ArrayLike, row: int, rng: np.random.Generator) -> Array:
-    """P(rank = 1), P(rank = 2), ... of one of M methods whose higher values are better; ties share the better rank.
-
-    values (S, M) per seed, draws (B, S, M) over resampled records. Each of the B vectors of means is the observed one,
-    moved by the seeds' part (multivariate t with S - 1 degrees of freedom, so that methods that share a labelled draw
-    move together) and by the records' part.
-    """
-    observed, resampled = np.asarray(values, dtype=np.float64), np.asarray(draws, dtype=np.float64).mean(axis=1)
-    seeds, count = len(observed), len(resampled)
-    deviations = (observed - observed.mean(axis=0)) / (seeds * (seeds - 1)) ** 0.5
-    scale = np.sqrt((seeds - 1) / rng.chisquare(seeds - 1, (count, 1)))
-    moved = observed.mean(axis=0) + scale * (rng.standard_normal((count, seeds)) @ deviations)
-    moved += resampled - resampled.mean(axis=0)
-    ranks = np.sum(moved > moved[:, [row]] + TIE, axis=1)
-    return np.bincount(ranks, minlength=observed.shape[1]) / count
 
 
 def probability_of_improvement(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
