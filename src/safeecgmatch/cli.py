@@ -195,20 +195,19 @@ def claims(claim: str | None = typer.Argument(None, help="A claim, as C5; withou
     """
     from safeecgmatch.config import load_params
     from safeecgmatch.reporting.checks import read_study
-    from safeecgmatch.reporting.claims import fixation_notes
     from safeecgmatch.reporting.evaluate import report_folder
     from safeecgmatch.reporting.terminal import claim_text, claims_text
-    from safeecgmatch.reporting.verdicts import judge
+    from safeecgmatch.reporting.verdicts import judge, notes
 
     params = load_params()
     study = read_study(params, report_folder(params))
     width = min(shutil.get_terminal_size((100, 24)).columns, 120)
     judged = {judgement.id: judgement for judgement in judge(study)}
-    notes = fixation_notes(study.runs)
+    known = notes(study)
     if claim is None:
-        print(claims_text(list(judged.values()), notes, width))
+        print(claims_text(list(judged.values()), known, width))
     elif claim.upper() in judged:
-        print(claim_text(judged[claim.upper()], notes, width))
+        print(claim_text(judged[claim.upper()], known, width))
     else:
         raise UserError(f"There is no claim '{claim}'; those that exist are {', '.join(judged)}.")
 

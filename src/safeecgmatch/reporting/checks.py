@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,8 +15,9 @@ from safeecgmatch.config import PROPOSED, Params
 from safeecgmatch.errors import UserError
 from safeecgmatch.reporting.barriers import generated
 from safeecgmatch.reporting.claims import Check, Claims, Reading, Setting
-from safeecgmatch.reporting.contrasts import MSP
-from safeecgmatch.reporting.names import branch_name, dataset_name, method_name, metric_name, variant_name
+from safeecgmatch.reporting.contrasts import MSP, OWN, placebo, row_of
+from safeecgmatch.reporting.names import arm_name, branch_name, dataset_name, method_name, metric_name, variant_name
+from safeecgmatch.reporting.published import benchmark_methods
 from safeecgmatch.reporting.statistics import Difference, Summary, relation, student_interval, summarise
 
 POOL = "the pool's share"
@@ -34,7 +34,6 @@ class Study:
     metrics: pd.DataFrame
     runs: pd.DataFrame
     contrasts: pd.DataFrame
-    ranks: pd.DataFrame
 
     @cached_property
     def differences(self) -> dict[Pair, tuple[Difference, int]]:
@@ -48,14 +47,18 @@ class Study:
         }
 
     @cached_property
-    def rank_lines(self) -> dict[tuple[Any, ...], dict[Hashable, Any]]:
-        names = ["dataset", "ood", "metric", "scaling", "row"]
-        return {tuple(line[name] for name in names): line for line in self.ranks.to_dict("records")}
+    def floors(self) -> dict[tuple[str, int, str, str], float]:
+        """The mean over seeds of what ECE would be if the confidences were right, by setting, scaling and row key."""
+        frame = self.metrics[(self.metrics["metric"] == "ece_floor") & self.metrics["counted"]]
+        own = frame["method"] == PROPOSED
+        frame = frame[own | frame["reported"]]
+        rows = frame["cell"].map(row_of).where(~own, frame["cell"].map(row_of) + "@" + frame["branch"])
+        return frame["value"].groupby([frame["dataset"], frame["ood"], frame["scaling"], rows]).mean().to_dict()
 
 
 def read_study(params: Params, folder: Path) -> Study:
     frames = {}
-    for name in ("metrics", "runs", "contrasts", "ranks"):
+    for name in ("metrics", "runs", "contrasts"):
         file = folder / f"{name}.csv"
         if not file.is_file():
             raise UserError(f"{file} does not exist; run `dvc repro evaluate` or `safeecgmatch report` first.")
@@ -65,7 +68,10 @@ def read_study(params: Params, folder: Path) -> Study:
 
 @dataclass(frozen=True)
 class Part:
-    """One estimate with its interval; positive is better for the candidate. For shares and ranks: the number itself."""
+    """One estimate with its interval; positive is better for the candidate. For shares: the number itself.
+
+    `floor` is the candidate's of ECE, `placebo` the same difference between two branches of the same kind.
+    """
 
     metric: str
     estimate: float
@@ -73,6 +79,8 @@ class Part:
     high: float
     relation: str = ""
     power: float = math.nan
+    floor: float = math.nan
+    placebo: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -100,19 +108,25 @@ class CheckResult:
         where = f"{setting_name(self.setting)}"
         if self.absent:
             return f"{where}: {self.absent}"
-        if self.check.kind == "rank":
-            part = self.parts[0]
-            return f"{where}: P(rank <= {self.check.top}) in {scaled_name(self.check)} = {part.estimate:.2f}"
         if self.check.kind == "purity":
             part = self.parts[0]
             share = f"{part.estimate:.3f} [{part.low:.3f}, {part.high:.3f}]"
             return f"{where}: unseen share among accepted {share}, in the pool {self.setting.ood / 100:g}"
         gains = " and ".join(
             f"in {scaled_name(self.check, part.metric)} {part.estimate:+.3f} [{part.low:+.3f}, {part.high:+.3f}]"
+            f"{_beside(part)}"
             for part in self.parts
         )
         whose = "" if self.check.candidate == PROPOSED else f"of {row_label(self.candidate)} "
-        return f"{where}: gain {whose}{gains} over {row_label(self.rival)}"
+        place = f", its strongest rival{' but one' * self.check.but}" if self.check.kind == "best" else ""
+        return f"{where}: gain {whose}{gains} over {row_label(self.rival)}{place}"
+
+
+def _beside(part: Part) -> str:
+    """What a difference is to be held against, in brackets."""
+    known = {"placebo": f"{part.placebo:+.3f}", "floor": f"{part.floor:.3f}"}
+    texts = [f"{name} {text}" for name, text in known.items() if not math.isnan(getattr(part, name))]
+    return f" ({', '.join(texts)})" if texts else ""
 
 
 def setting_name(setting: Setting) -> str:
@@ -128,12 +142,14 @@ def row_label(key: str) -> str:
     """A row key in words."""
     if key.endswith(MSP):
         return "1 - max probability"
-    name, _, branch = key.partition("@")
-    method, _, variant = name.partition("-")
-    if variant.startswith("lambda_"):
-        label = f"lambda_sum = {variant.removeprefix('lambda_')}"
+    name, _, branch = key.removesuffix(OWN).partition("@")
+    method, _, tag = name.partition("-")
+    if tag.startswith("lambda_"):
+        label = f"lambda_sum = {tag.removeprefix('lambda_')}"
+    elif arm_name(tag):
+        label = f"{method_name(method).name} with {arm_name(tag)}"
     else:
-        label = variant_name(variant) if variant else method_name(method).name
+        label = variant_name(tag) if tag else method_name(method).name
     return f"{label} ({branch_name(branch)})" if branch else label
 
 
@@ -142,51 +158,57 @@ def check_in(study: Study, claims: Claims, check: Check, setting: Setting, readi
     candidate = reading.row(check.candidate)
     rival = candidate + MSP if check.kind == "score" else POOL if check.kind == "purity" else reading.row(check.rival)
     empty = CheckResult(check, setting, candidate, rival)
-
-    def without(reason: str) -> CheckResult:
-        return CheckResult(check, setting, candidate, rival, absent=reason)
-
     if setting.dataset not in study.params.grid.datasets:
-        return without(NOT_IN_STUDY)
+        return replace(empty, absent=NOT_IN_STUDY)
     if generated(study.params, setting.dataset):
-        return without("generated data, no verdict")
-    if check.kind == "rank":
-        return _rank(study, claims, empty)
+        return replace(empty, absent="generated data, no verdict")
     if check.kind == "purity":
         return _purity(study, claims, empty)
-    metrics = ["acc", "ece"] if check.kind == "tradeoff" else [check.metric]
-    found = [difference(study, setting, metric, check.scaling, candidate, rival) for metric in metrics]
-    if any(item is None or item[0].seeds < claims.minimum_seeds for item in found):
-        return without(
-            f"fewer than {claims.minimum_seeds} common seeds of {row_label(candidate)} and {row_label(rival)}"
-        )
-    measured = [item for item in found if item is not None]
-    differences = [item[0] for item in measured]
     margin = claims.margin if check.margin is None else check.margin
-    p_hold, p_fail = RULES[check.kind](differences, margin)
-    parts = [
-        Part(
-            metric,
-            one.estimate,
-            *one.interval(1 - claims.level),
-            relation(one, margin, claims.level),
-            one.power_of_equivalence(margin, claims.level)
-            if check.kind == "equivalent"
-            else one.power(margin, claims.level),
+
+    def found(metric: str, rival: str) -> tuple[Difference, int] | None:
+        one = difference(study, setting, metric, check.scaling, candidate, rival)
+        return one if one and one[0].seeds >= claims.minimum_seeds else None
+
+    if check.kind == "best":
+        methods = benchmark_methods()
+        against = {name: one for name in methods if name != PROPOSED and (one := found(check.metric, name))}
+        if len(against) < len(methods) - 1:
+            reason = f"only {len(against) + 1} of {len(methods)} methods have {claims.minimum_seeds} common seeds"
+            return replace(empty, absent=reason)
+        rival, p_hold, p_fail = _best({name: one for name, (one, _) in against.items()}, margin, check.but)
+        measured = [against[rival]]
+    else:
+        pairs = [found(metric, rival) for metric in check.metrics]
+        measured = [pair for pair in pairs if pair]
+        if len(measured) < len(pairs):
+            whose = f"{row_label(candidate)} and {row_label(rival)}"
+            return replace(empty, absent=f"fewer than {claims.minimum_seeds} common seeds of {whose}")
+        p_hold, p_fail = RULES[check.kind]([one for one, _ in measured], margin)
+    parts = []
+    for metric, (one, _) in zip(check.metrics, measured, strict=True):
+        power = one.power_of_equivalence if check.kind == "equivalent" else one.power
+        noise = difference(study, setting, metric, check.scaling, *placebo(reading.rule))
+        parts.append(
+            Part(
+                metric,
+                one.estimate,
+                *one.interval(1 - claims.level),
+                relation(one, margin, claims.level),
+                power(margin, claims.level),
+                _floor(study, setting, check.scaling, candidate) if metric == "ece" else math.nan,
+                noise[0].estimate if noise else math.nan,
+            )
         )
-        for metric, one in zip(metrics, differences, strict=True)
-    ]
-    return CheckResult(
-        check,
-        setting,
-        candidate,
-        rival,
-        parts,
-        min(1.0, p_hold),
-        min(1.0, p_fail),
-        differences[0].seeds,
-        measured[0][1],
-    )
+    return _judged(replace(empty, rival=rival, records=measured[0][1]), parts, p_hold, p_fail, measured[0][0].seeds)
+
+
+def _judged(empty: CheckResult, parts: list[Part], p_hold: float, p_fail: float, seeds: int) -> CheckResult:
+    return replace(empty, parts=parts, p_hold=min(1.0, p_hold), p_fail=min(1.0, p_fail), seeds=seeds)
+
+
+def _floor(study: Study, setting: Setting, scaling: str, row: str) -> float:
+    return study.floors.get((setting.dataset, setting.ood, scaling, row), math.nan)
 
 
 def difference(
@@ -222,7 +244,7 @@ def _tradeoff(of: Differences, margin: float) -> tuple[float, float]:
     """Two ways to hold and three to fail, so their p values count twice and three times."""
     first, second = of
     ways = [max(one.p_above(0), other.p_above(-margin)) for one, other in ((first, second), (second, first))]
-    failures = [first.p_below(0), second.p_below(0), max(first.p_below(margin), second.p_below(margin))]
+    failures = [first.p_below(-margin), second.p_below(-margin), max(first.p_below(margin), second.p_below(margin))]
     return 2 * 2 * min(ways), 2 * 3 * min(failures)
 
 
@@ -235,51 +257,35 @@ RULES: dict[str, Callable[[Differences, float], tuple[float, float]]] = {
 }
 
 
-def _rank(study: Study, claims: Claims, empty: CheckResult) -> CheckResult:
-    """From the rank distribution; its power is that of a gap of `margin` to the rival that is closest."""
-    check, setting, row = empty.check, empty.setting, empty.candidate
-    scaling = "none" if check.metric == "acc" else check.scaling
-    line = study.rank_lines.get((setting.dataset, setting.ood, check.metric, scaling, row))
-    if line is None or line["seeds"] < claims.minimum_seeds:
-        return CheckResult(check, setting, row, "", absent=f"too few runs of {row_label(row)} and its rivals")
-    if line["methods"] < claims.methods:
-        reason = f"only {line['methods']} of {claims.methods} methods have {claims.minimum_seeds} seeds"
-        return CheckResult(check, setting, row, "", absent=reason)
-    chance = sum(line[f"rank_{place}"] for place in range(1, check.top + 1))
-    rivals = [
-        found[0]
-        for rival in study.params.grid.methods
-        if (found := difference(study, setting, check.metric, scaling, row, rival))
-    ]
-    nearest = min(rivals, key=lambda one: abs(one.estimate))
-    scale = claims.level / (1 - check.probability)  # a probability of 0.95 is a level of 0.05
-    power = nearest.power(claims.margin, claims.level)
-    part = Part(check.metric, chance, math.nan, math.nan, power=power)
-    return CheckResult(check, setting, row, "", [part], scale * (1 - chance), scale * chance, int(line["seeds"]))
+def _best(of: dict[str, Difference], margin: float, but: int) -> tuple[str, float, float]:
+    """Non-inferior to all rivals but `but`, inferior to more than that: the rival that decides, and both p values.
+
+    For "at least u of n fail" the u-th smallest p counts n - u + 1 times (partial conjunction, Bonferroni). For holding,
+    p being two-sided pays for the choice of the one left out.
+    """
+    ordered = sorted(of, key=lambda rival: of[rival].p_above(-margin), reverse=True)
+    p_hold, p_fail = _noninferior([of[ordered[but]]], margin)
+    return ordered[but], p_hold, (len(of) - but) * p_fail
 
 
 def _purity(study: Study, claims: Claims, empty: CheckResult) -> CheckResult:
     """Student's test on the logit scale, over seeds: the pool is the whole population, so records add nothing."""
     check, setting, row = empty.check, empty.setting, empty.candidate
-    variant = row.partition("@")[0].removeprefix(PROPOSED).removeprefix("-") or "full"
     frame = study.metrics
     chosen = frame[
         frame["counted"]
         & (frame["dataset"] == setting.dataset)
         & (frame["ood"] == setting.ood)
-        & (frame["method"] == PROPOSED)
-        & (frame["variant"] == variant)
         & (frame["metric"] == check.metric)
-        & ~frame["cell"].str.contains("-lambda_")
+        & (frame["cell"].map(row_of) == row.partition("@")[0])
     ]
     values = chosen["value"].dropna().tolist()
     if len(values) < claims.minimum_seeds:
-        reason = f"fewer than {claims.minimum_seeds} seeds of {row_label(row)} accepted anything"
-        return CheckResult(check, setting, row, empty.rival, absent=reason)
+        return replace(empty, absent=f"fewer than {claims.minimum_seeds} seeds of {row_label(row)} accepted anything")
     summary = summarise(values)
-    p_below = share_p_below(summary, setting.ood / 100)
+    p_below = share_p_below(summary, setting.ood / 100 - (check.margin or 0.0))
     part = Part(check.metric, summary.mean, *student_interval(summary, bounded=True, confidence=1 - claims.level))
-    return CheckResult(check, setting, row, empty.rival, [part], 2 * p_below, 2 * (1 - p_below), len(values))
+    return _judged(empty, [part], 2 * p_below, 2 * (1 - p_below), len(values))
 
 
 def share_p_below(summary: Summary, value: float) -> float:

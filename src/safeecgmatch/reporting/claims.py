@@ -1,23 +1,20 @@
-"""claims.yaml as typed objects, and whether it is still what it was when the runs were made."""
+"""claims.yaml as typed objects, and which edition of it judges which runs."""
 
 from __future__ import annotations
 
 import re
-import subprocess
-from dataclasses import dataclass
-from datetime import datetime
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import pandas as pd
-import yaml
 
 from safeecgmatch.config import PROPOSED, Strict, validate
 from safeecgmatch.files import read_yaml
 
 FILE = Path(__file__).with_name("claims.yaml")
-SHOWN = 10  # characters of a commit
+SHOWN = 10  # characters of a commit or a digest
 
 
 class Reading(Strict):
@@ -26,13 +23,15 @@ class Reading(Strict):
     text: str
     variant: str
     branch: str
+    rule: str = ""  # what the names of variants begin with under its temperatures
 
     def row(self, name: str) -> str:
         """The row key (see `contrasts`) that a name in claims.yaml stands for under this reading."""
-        if not name.startswith(PROPOSED) or "@" in name:
+        if not name.startswith(PROPOSED):
             return name
-        variant = f"-{self.variant}" if name == PROPOSED and self.variant != "full" else ""
-        return f"{name}{variant}@{self.branch}"
+        run, _, branch = name.partition("@")
+        variant = f"-{self.variant}" if run == PROPOSED and self.variant != "full" else ""
+        return f"{run.format(rule=self.rule)}{variant}@{branch or self.branch}"
 
 
 class Setting(Strict):
@@ -43,16 +42,25 @@ class Setting(Strict):
 class Check(Strict):
     """One comparison, made in each of its settings."""
 
-    kind: Literal["superior", "tradeoff", "noninferior", "equivalent", "rank", "purity", "score"]
+    kind: Literal["superior", "tradeoff", "noninferior", "equivalent", "best", "purity", "score"]
     settings: list[str]
     metric: str = ""
     candidate: str = PROPOSED
     rival: str = ""
-    scaling: Literal["none", "posthoc"] = "none"
+    scaling: Literal["none", "posthoc", "both"] = "both"
     margin: float | None = None
-    top: int = 1
-    probability: float = 0.95
+    but: int = 0
     decides: bool = True
+
+    @property
+    def metrics(self) -> list[str]:
+        return ["acc", "ece"] if self.kind == "tradeoff" else [self.metric]
+
+    @property
+    def scaled(self) -> list[Check]:
+        """As trained and after scaling, where both are wanted; a temperature changes only what is scaled by it."""
+        ways = ["none", "posthoc"] if "ece" in self.metrics else ["none"]
+        return [self.model_copy(update={"scaling": way}) for way in ways if self.scaling in (way, "both")]
 
 
 class Claim(Strict):
@@ -64,7 +72,7 @@ class Claim(Strict):
     tests: list[Check]
     primary: bool = False
     combine: Literal["all", "any"] = "all"
-    readings: Literal["all", "main", "main_fused", "none"] = "all"
+    readings: Literal["all", "main", "fused", "none"] = "all"
     audit: str = ""
     audit_decides: bool = False
     untested: str = ""
@@ -80,7 +88,7 @@ class Claims(Strict):
     level: float
     margin: float
     minimum_seeds: int
-    methods: int
+    developed_on: list[int]
     readings: dict[str, dict[str, Reading]]
     settings: dict[str, Setting]
     claims: dict[str, Claim]
@@ -90,10 +98,8 @@ class Claims(Strict):
         if claim.readings == "none":
             return [Reading(text="", variant="full", branch="")]
         known = list(self.readings[protocol].values())
-        if claim.readings == "all":
-            return known
-        main = [reading for reading in known if reading.variant == "full"]
-        return main if claim.readings == "main" else [reading for reading in main if reading.branch == "fused"]
+        wanted = {"main": ("variant", "full"), "fused": ("branch", "fused")}.get(claim.readings)
+        return [reading for reading in known if wanted is None or getattr(reading, wanted[0]) == wanted[1]]
 
 
 @cache
@@ -101,74 +107,20 @@ def load_claims(file: Path = FILE) -> Claims:
     return validate(Claims, read_yaml(file), str(file))
 
 
-@dataclass(frozen=True)
-class Fixed:
-    """The last commit that changed claims.yaml; `commit` is empty outside a repository or before the first commit."""
-
-    commit: str
-    date: str
-    edited: bool  # since that commit
-
-
-def _git(*arguments: str) -> str | None:
-    try:
-        done = subprocess.run(["git", *arguments], cwd=FILE.parent, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        return None
-    return done.stdout if done.returncode == 0 else None
-
-
-def fixed() -> Fixed:
-    """The author's date is taken, because it survives a rebase."""
-    commit, _, date = (_git("log", "-1", "--format=%H %aI", "--", FILE.name) or "").strip().partition(" ")
-    return Fixed(commit, date, bool(_git("status", "--porcelain", "--", FILE.name)))
-
-
-def rules(content: Any) -> dict[str, Any]:
-    """What decides, by claim: everything but comments, with what all claims share beside each."""
-    shared = {key: value for key, value in content.items() if key != "claims"}
-    return {name: {"shared": shared, **claim} for name, claim in content["claims"].items()}
-
-
-def changed_since(commit: str) -> list[str] | None:
-    """The claims whose rule is not the one of `commit`; None if that commit, or the file in it, is unknown here."""
-    before = _git("show", f"{commit}:./{FILE.name}")
-    if before is None:
-        return None
-    old, new = rules(yaml.safe_load(before)), rules(read_yaml(FILE))
-    return [name for name in dict.fromkeys([*new, *old]) if old.get(name) != new.get(name)]
-
-
-def fixation_notes(runs: pd.DataFrame) -> list[str]:
-    """When the rules were fixed, and warnings if the runs are older than the rules that judge them."""
-    now = fixed()
-    if not now.commit:
-        return ["The rules (claims.yaml) are not under version control here, so nothing says when they were fixed."]
-    notes = [f"The rules (claims.yaml) were fixed at commit {now.commit[:SHOWN]} on {now.date[:16].replace('T', ' ')}."]
-    if now.edited:
-        notes.append("Warning: claims.yaml has been edited since, and the edit is not committed.")
+def rule_notes(runs: pd.DataFrame) -> list[str]:
+    """Which rules judge, which runs they judge, and whether these are runs on which the rules were developed."""
+    digest, developed = sha256(FILE.read_bytes()).hexdigest(), load_claims().developed_on
     done = runs[runs["state"] != "missing"] if "state" in runs else runs
-    for commit, cells in done.fillna({"commit": ""}).groupby("commit", sort=False) if "commit" in done else ():
-        changed = changed_since(str(commit)) if commit else None
-        if changed:
-            notes.append(
-                f"Warning: the rules of {', '.join(changed)} changed after cells were trained at commit "
-                f"{str(commit)[:SHOWN]}; their verdicts are not by a rule fixed beforehand."
-            )
-        elif changed is None:
-            notes += _by_date(cells, f"commit {str(commit)[:SHOWN]}" if commit else "an unrecorded commit", now)
-    return notes
-
-
-def _by_date(cells: pd.DataFrame, where: str, now: Fixed) -> list[str]:
-    """Where the commit of the runs does not hold the file, the dates decide."""
-    started = cells["started"].dropna() if "started" in cells else pd.Series(dtype=str)
-    if started.empty:
-        return [f"Warning: when the cells of {where} were trained is not recorded."]
-    first = min(datetime.fromisoformat(moment) for moment in started)
-    if first >= datetime.fromisoformat(now.date):
-        return []
+    commits = [str(commit)[:SHOWN] for commit in done["commit"].dropna().unique()] if "commit" in done else []
+    trained = f" The runs were trained at commit {', '.join(commits)}." if commits else ""
+    known = sorted(set(done["seed"]) & set(developed)) if "seed" in done else []
+    reused = f" Warning: of the runs here, those of seeds {_listed(known)} therefore test nothing." if known else ""
     return [
-        f"Warning: the first cell of {where} was trained on {first:%Y-%m-%d %H:%M}, before the rules were fixed; their "
-        "verdicts are not by a rule fixed beforehand."
+        f"The rules that judge (claims.yaml) have the SHA-256 {digest[:SHOWN]}.{trained} The file's history in Git says "
+        "which are older.",
+        f"Seeds {_listed(developed)} developed the rules; only others test them.{reused}",
     ]
+
+
+def _listed(numbers: list[int]) -> str:
+    return ", ".join(map(str, numbers))

@@ -1,7 +1,7 @@
 """Paired differences of all cells, as aggregates: what verdicts are formed from.
 
-Rows of one setting (dataset, OOD level) are named by keys: `calimatch`, `calimatch-val150` for the reported prediction of
-a baseline and of an arm; `safeecgmatch@fused`, `safeecgmatch-no_cal@time`, `safeecgmatch-lambda_1/3@fused` for a
+Rows of one setting (dataset, OOD level) are named by keys: `calimatch`, `calimatch-val150` for the reported prediction
+of a baseline and of an arm; `safeecgmatch@fused`, `safeecgmatch-no_cal@time`, `safeecgmatch-lambda_1/3@fused` for a
 prediction of SafeECGMatch, of a variant or of another weight; `...#msp` for the unseen score 1 - max probability of the
 same prediction, `...#own` for a branch at its own best epoch instead of the run's.
 """

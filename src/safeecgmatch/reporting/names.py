@@ -49,6 +49,11 @@ def variant_name(variant: str) -> str:
     return _names()["variants"].get(variant, variant)
 
 
+def arm_name(arm: str) -> str:
+    """Empty for what is no arm."""
+    return _names()["arms"].get(arm, "")
+
+
 def branch_name(branch: str) -> str:
     return _names()["branches"].get(branch, branch)
 

@@ -80,3 +80,8 @@ def published_cells() -> tuple[PublishedCell, ...]:
 def published(table: str) -> dict[tuple[str, str, int, str], PublishedCell]:
     """The cells of one table by (dataset, row, OOD level, metric)."""
     return {(c.dataset, c.row, c.ood, c.metric): c for c in published_cells() if c.table == table}
+
+
+def benchmark_methods() -> list[str]:
+    """The 12 methods of Table 3: places are counted among these, whatever else a study has."""
+    return list(dict.fromkeys(row for _, row, _, _ in published("benchmark")))

@@ -18,7 +18,6 @@ from safeecgmatch.profiles import FOLDER, compose_params
 from safeecgmatch.reporting import sections
 from safeecgmatch.reporting.audits import Finding, audit_findings
 from safeecgmatch.reporting.checks import read_study
-from safeecgmatch.reporting.claims import fixation_notes
 from safeecgmatch.reporting.compare import ColumnComparison, compare, comparison_frame
 from safeecgmatch.reporting.compare_render import comparison_markdown, comparison_tex
 from safeecgmatch.reporting.deviations import Deviation, deviations
@@ -36,6 +35,7 @@ from safeecgmatch.reporting.verdicts import (
     evidence_frame,
     forest_frame,
     judge,
+    notes,
     over_settings_frame,
 )
 
@@ -209,7 +209,7 @@ def write_report(params: Params, folder: Path, profiles: Path = FOLDER) -> None:
         tables,
         compare(tables, params),
         judge(study),
-        fixation_notes(runs),
+        notes(study),
         audit_findings(),
         deviations(params, compose_params(PAPER, profiles)),
         over_settings_frame(study),

@@ -1,8 +1,8 @@
 """Statistics over few seeds, as pure functions on plain numbers. scipy is imported where it is used: it takes a second.
 
 A difference of two methods varies with the seed (labelled draw, weights, order; the split, where each seed has its own)
-and with the test records, as far as the seeds share them. With D_s the difference of seed s and D_s* its values over resampled records (the same resampling for both
-methods and for all seeds),
+and with the test records, as far as the seeds share them. With D_s the difference of seed s and D_s* its values over
+resampled records (the same resampling for both methods and for all seeds),
 
     v_seeds   = var_s(D_s) / S                                     with S - 1 degrees of freedom
     v_records = var*(mean_s D_s*) - (mean_s var*(D_s*) - var*(mean_s D_s*)) / (S - 1)

@@ -17,9 +17,9 @@ from safeecgmatch.config import PROPOSED
 from safeecgmatch.reporting.audits import AUDITS, Finding
 from safeecgmatch.reporting.barriers import generated, size_barriers
 from safeecgmatch.reporting.checks import NOT_IN_STUDY, CheckResult, Study, check_in, row_label, setting_name
-from safeecgmatch.reporting.claims import Claim, Claims, Reading, load_claims
-from safeecgmatch.reporting.contrasts import READ_ROWS
-from safeecgmatch.reporting.names import dataset_name
+from safeecgmatch.reporting.claims import Claim, Claims, Reading, load_claims, rule_notes
+from safeecgmatch.reporting.contrasts import OWN, READ_ROWS
+from safeecgmatch.reporting.names import dataset_name, metric_name
 from safeecgmatch.reporting.statistics import (
     Difference,
     holm,
@@ -31,7 +31,8 @@ from safeecgmatch.reporting.statistics import (
 
 Word = Literal["supported", "refuted", "inconclusive", "not tested"]
 GAINS = "A gain is positive where SafeECGMatch, or the method named first, is better, in ECE as in ACC; 95 % intervals."
-SHOWN = 2  # comparisons in a sentence of evidence; all of them stand in the evidence frame
+PLACEBO = "Placebo, the gain of the second of two branches of the same kind over the first, each at its own best epoch:"
+SHOWN = 1  # comparisons in the evidence of one reading; all of them stand in the evidence frame
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,8 @@ def judge(study: Study, claims: Claims | None = None) -> list[Judgement]:
 def _under(study: Study, claims: Claims, claim: Claim, reading: Reading) -> ReadingVerdict:
     results = [
         check_in(study, claims, check, claims.settings[setting], reading)
-        for check in claim.tests
+        for test in claim.tests
+        for check in test.scaled
         for setting in check.settings
     ]
     deciding = [result for result in results if result.check.decides]
@@ -160,16 +162,17 @@ def _over_readings(study: Study, name: str, claim: Claim, readings: list[Reading
         word = "refuted"
     else:
         word = "not tested" if len(by_word["not tested"]) == len(readings) else "inconclusive"
-    chosen = by_word[word] or by_word["refuted"]  # inconclusive because a reading was not run
+    chosen = by_word[word] if word != "not tested" else []
     texts = [verdict.reading.text for verdict in chosen if verdict.reading.text]
-    under = ("all readings" if len(texts) == len(readings) > 1 else "; ".join(texts)) if word != "not tested" else ""
-    others = [
-        f"{other.replace('not tested', 'not run')} under {', '.join(v.reading.text for v in by_word[other])}"
-        for other in ("supported", "refuted", "inconclusive", "not tested")
-        if other != word and by_word[other]
+    under = "all readings" if len(texts) == len(readings) > 1 else "; ".join(texts)
+    said: dict[str, list[str]] = defaultdict(list)  # what readings have in common is said once
+    for verdict in readings:
+        said[f"{verdict.verdict}. {verdict.evidence}"].append(verdict.reading.text)
+    alone = len(said) == 1
+    parts = [
+        text.partition(". ")[2] if alone else f"{'; '.join(names).capitalize()}: {text}" for text, names in said.items()
     ]
-    aside = f" ({'; '.join(others)})" if others else ""
-    evidence = f"{chosen[0].evidence.removesuffix('.')}{aside}.{audit}"
+    evidence = f"{' '.join(parts)}{audit}"
     size = size_note(study, readings) if word != "not tested" else ""
     return Judgement(name, claim, word, under, evidence, size, readings, finding)
 
@@ -183,6 +186,18 @@ def size_note(study: Study, readings: list[ReadingVerdict]) -> str:
     return "; ".join(
         f"{name}: {', '.join(parts)}" if parts else name for name, parts in notes.items() if parts or alone
     )
+
+
+def notes(study: Study) -> list[str]:
+    """What a reader of verdicts has to know first: which rules, which seeds, and how large nothing is."""
+    frame = study.contrasts
+    shown = frame[frame["candidate"].str.endswith(OWN) & frame["metric"].isin(["acc", "ece"])]
+    found = [
+        f"{dataset_name(row.dataset).name} {row.ood} %, {row_label(row.candidate)}, {metric_name(row.metric)}"
+        f"{' after scaling' if row.scaling == 'posthoc' else ''} {row.estimate:+.3f} [{row.low:+.3f}, {row.high:+.3f}]"
+        for row in shown.itertuples()
+    ]
+    return [*rule_notes(study.runs), f"{PLACEBO} {'; '.join(found) or 'not run'}."]
 
 
 def claims_frame(judgements: list[Judgement]) -> pd.DataFrame:
@@ -208,7 +223,8 @@ def claims_frame(judgements: list[Judgement]) -> pd.DataFrame:
 
 EVIDENCE_COLUMNS = [
     "id", "reading", "verdict", "setting", "kind", "metric", "scaling", "candidate", "rival", "decides", "outcome",
-    "relation", "estimate", "low", "high", "p_hold", "p_fail", "power", "seeds", "records", "absent",
+    "relation", "estimate", "low", "high", "placebo", "floor", "p_hold", "p_fail", "power", "seeds", "records",
+    "absent",
 ]  # fmt: skip
 
 
