@@ -260,8 +260,8 @@ RULES: dict[str, Callable[[Differences, float], tuple[float, float]]] = {
 def _best(of: dict[str, Difference], margin: float, but: int) -> tuple[str, float, float]:
     """Non-inferior to all rivals but `but`, inferior to more than that: the rival that decides, and both p values.
 
-    For "at least u of n fail" the u-th smallest p counts n - u + 1 times (partial conjunction, Bonferroni). For holding,
-    p being two-sided pays for the choice of the one left out.
+    For "at least u of n fail" the u-th smallest p counts n - u + 1 times (partial conjunction, Bonferroni). To hold,
+    the choice of the one left out is paid for by p being two-sided.
     """
     ordered = sorted(of, key=lambda rival: of[rival].p_above(-margin), reverse=True)
     p_hold, p_fail = _noninferior([of[ordered[but]]], margin)

@@ -116,8 +116,8 @@ def rule_notes(runs: pd.DataFrame) -> list[str]:
     known = sorted(set(done["seed"]) & set(developed)) if "seed" in done else []
     reused = f" Warning: of the runs here, those of seeds {_listed(known)} therefore test nothing." if known else ""
     return [
-        f"The rules that judge (claims.yaml) have the SHA-256 {digest[:SHOWN]}.{trained} The file's history in Git says "
-        "which are older.",
+        f"The rules that judge (claims.yaml) have the SHA-256 {digest[:SHOWN]}.{trained} Its history in Git says which "
+        "are older.",
         f"Seeds {_listed(developed)} developed the rules; only others test them.{reused}",
     ]
 
