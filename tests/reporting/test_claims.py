@@ -1,23 +1,19 @@
 from __future__ import annotations
 
-import re
-import shutil
-import subprocess
+from hashlib import sha256
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from safeecgmatch.errors import UserError
-from safeecgmatch.reporting import claims as module
 from safeecgmatch.reporting.audits import AUDITS
-from safeecgmatch.reporting.checks import row_label
-from safeecgmatch.reporting.claims import FILE, fixation_notes, load_claims
+from safeecgmatch.reporting.claims import FILE, load_claims, rule_notes
 from safeecgmatch.reporting.contrasts import MEASURES, wanted_pairs
-from tests.reporting.planted import ROWS
+from safeecgmatch.reporting.published import benchmark_methods
+from tests.reporting.planted import BASELINES, OTHERS, ROWS
 
 CLAIMS = load_claims()
-EARLY, LATE = "2026-01-01T10:00:00+00:00", "2026-03-01T10:00:00+00:00"
 
 
 @pytest.mark.real
@@ -29,99 +25,69 @@ def test_every_sentence_is_the_papers(material: Path) -> None:
 
 def test_every_claim_is_decided_by_something_that_exists() -> None:
     assert list(CLAIMS.claims) == [f"C{number}" for number in range(1, 14)]
-    others = ("no_freq_cal", "no_cal", "two_time", "lambda_1/3", "lambda_3")
-    variants = [f"safeecgmatch-{name}@{branch}" for name in others for branch in ("fused", "time")]
-    scored = [f"{row}#msp" for row in ROWS if "@" in row]
-    pairs = {frozenset(pair) for pair in wanted_pairs([*ROWS, *variants, *scored, "safeecgmatch@freq"])}
+    pairs = {frozenset(pair) for pair in wanted_pairs([*ROWS, *OTHERS])}
     for name, claim in CLAIMS.claims.items():
         assert claim.tests or claim.audit or claim.untested, name
         assert not claim.audit or claim.audit in AUDITS, name
-        for check in claim.tests:
-            assert set(check.settings) <= set(CLAIMS.settings), name
-            if check.kind in ("rank", "purity", "score"):
-                continue
-            metrics = ("acc", "ece") if check.kind == "tradeoff" else (check.metric,)
-            assert {(metric, "none" if metric == "acc" else check.scaling) for metric in metrics} <= set(MEASURES)
-            for reading in CLAIMS.readings_of(claim, "paper"):
-                pair = frozenset((reading.row(check.candidate), reading.row(check.rival)))
-                assert pair in pairs, (name, pair)
+        for test in claim.tests:
+            assert set(test.settings) <= set(CLAIMS.settings), name
+            for check in test.scaled if test.kind != "purity" else ():
+                for metric in check.metrics:
+                    assert (metric, "none" if metric == "acc" else check.scaling) in MEASURES
+                for reading in CLAIMS.readings_of(claim, "paper"):
+                    candidate, rivals = reading.row(check.candidate), [reading.row(check.rival)]
+                    if check.kind in ("best", "score"):
+                        rivals = BASELINES if check.kind == "best" else [f"{candidate}#msp"]
+                    assert {frozenset((candidate, rival)) for rival in rivals} <= pairs, (name, candidate, rivals)
 
 
 def test_readings_name_rows() -> None:
     readings = CLAIMS.readings["paper"]
-    assert readings["learned_time"].row("safeecgmatch") == "safeecgmatch-learned_t@time"
-    assert readings["v_time"].row("safeecgmatch-no_cal") == "safeecgmatch-no_cal@time"
-    assert readings["v_time"].row("safeecgmatch@freq") == "safeecgmatch@freq"
-    assert readings["v_fused"].row("calimatch") == "calimatch"
-    assert len(CLAIMS.readings_of(CLAIMS.claims["C5"], "paper")) == 4
-    assert [reading.branch for reading in CLAIMS.readings_of(CLAIMS.claims["C7"], "paper")] == ["fused"]
-    assert row_label("safeecgmatch-lambda_1/3@fused") == "lambda_sum = 1/3 (fused)"
+    fitted, learned = readings["fitted_time"], readings["learned_time"]
+    assert (fitted.row("safeecgmatch"), learned.row("safeecgmatch")) == (
+        "safeecgmatch@time",
+        "safeecgmatch-learned_t@time",
+    )
+    assert learned.row("safeecgmatch@freq") == "safeecgmatch-learned_t@freq"
+    assert fitted.row("safeecgmatch-{rule}two_time") == "safeecgmatch-two_time@time"
+    assert learned.row("safeecgmatch-{rule}two_time") == "safeecgmatch-learned_two_time@time"
+    assert learned.row("safeecgmatch-no_cal") == "safeecgmatch-no_cal@time"  # has no temperatures, so no rule
+    assert learned.row("calimatch-val150") == "calimatch-val150"
+    known = {name: [r.text for r in CLAIMS.readings_of(claim, "paper")] for name, claim in CLAIMS.claims.items()}
+    assert {len(known[name]) for name in ("C1", "C2", "C4", "C5", "C6", "C8", "C11")} == {4}
+    assert known["C7"] == [readings["fitted_fused"].text, readings["learned_fused"].text]
+    assert known["C9"] == known["C10"] == [readings["fitted_fused"].text, readings["fitted_time"].text]
+    released = CLAIMS.readings_of(CLAIMS.claims["C6"], "release")
+    assert [reading.row("safeecgmatch-{rule}no_freq_cal") for reading in released] == [
+        "safeecgmatch-no_freq_cal@fused",
+        "safeecgmatch-no_freq_cal@time",
+    ]
+
+
+def test_places_are_counted_among_the_papers_methods() -> None:
+    assert sorted(benchmark_methods()) == sorted([*BASELINES, "safeecgmatch"])
 
 
 def test_a_mistake_is_one_sentence(tmp_path: Path) -> None:
     broken = tmp_path / "claims.yaml"
-    broken.write_text(FILE.read_text(encoding="utf-8").replace("kind: rank", "kind: rnak", 1), encoding="utf-8")
+    broken.write_text(FILE.read_text(encoding="utf-8").replace("kind: best", "kind: bset", 1), encoding="utf-8")
     with pytest.raises(UserError, match=r"claims\.yaml.*kind"):
         load_claims(broken)
 
 
-@pytest.fixture
-def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A repository that holds claims.yaml and nothing else, where the package looks for it."""
-    file = Path(shutil.copy(FILE, tmp_path))
-    monkeypatch.setattr(module, "FILE", file)
-    git(tmp_path, "init", "-q")
-    return file
+def runs(seeds: list[int], commit: str | None = "0123456789abcdef") -> pd.DataFrame:
+    states = ["done", *["missing"] * (len(seeds) - 1)]
+    return pd.DataFrame({"commit": commit, "seed": seeds, "state": states})
 
 
-def git(folder: Path, *arguments: str, date: str = EARLY) -> str:
-    identity = ["-c", "user.name=test", "-c", "user.email=test@example.org", "-c", "commit.gpgsign=false"]
-    done = subprocess.run(
-        ["git", *identity, *arguments], cwd=folder, check=True, capture_output=True, text=True,
-        env={"GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date, "PATH": "/usr/bin:/bin:/usr/local/bin"},
-    )  # fmt: skip
-    return done.stdout.strip()
+def test_notes_name_the_rules_the_runs_and_the_seeds() -> None:
+    first, second = rule_notes(runs([4, 1]))
+    assert sha256(FILE.read_bytes()).hexdigest()[:10] in first and "trained at commit 0123456789." in first
+    assert second == "Seeds 1, 2, 3 developed the rules; only others test them."  # seed 1 is missing here
+    assert "those of seeds 2 therefore test nothing" in rule_notes(runs([2, 4]))[1]
+    assert "trained at" not in rule_notes(pd.DataFrame())[0] + rule_notes(runs([4], None))[0]
 
 
-def commit(file: Path, date: str = EARLY) -> str:
-    git(file.parent, "add", file.name)
-    git(file.parent, "commit", "-qm", "claims", date=date)
-    return git(file.parent, "rev-parse", "HEAD")
-
-
-def runs_at(commit: str | None, started: str) -> pd.DataFrame:
-    return pd.DataFrame({"commit": [commit, None], "started": [started, None], "state": ["done", "missing"]})
-
-
-def test_rules_fixed_before_the_runs_need_no_warning(repository: Path) -> None:
-    first = commit(repository)
-    notes = fixation_notes(runs_at(first, LATE))
-    assert notes == [f"The rules (claims.yaml) were fixed at commit {first[:10]} on 2026-01-01 10:00."]
-    repository.write_text(f"# a remark\n{repository.read_text(encoding='utf-8')}", encoding="utf-8")
-    commit(repository, LATE)
-    assert len(fixation_notes(runs_at(first, EARLY))) == 1  # a comment changes no rule
-
-
-def test_a_criterion_changed_after_the_runs_is_said(repository: Path) -> None:
-    first = commit(repository)
-    text = repository.read_text(encoding="utf-8")
-    repository.write_text(text.replace("margin: 0.0073", "margin: 0.001", 1), encoding="utf-8")
-    edited = fixation_notes(runs_at(first, EARLY))
-    assert "not committed" in edited[1] and "the rules of C2 changed" in edited[2]
-    commit(repository, LATE)
-    committed = fixation_notes(runs_at(first, EARLY))
-    assert len(committed) == 2 and re.search(
-        rf"rules of C2 changed after cells were trained at commit {first[:10]}", committed[1]
-    )
-    repository.write_text(text.replace("margin: 0.01 #", "margin: 0.05 #", 1), encoding="utf-8")
-    assert "C1, C2, C3" in fixation_notes(runs_at(first, EARLY))[2]  # what all claims share concerns all
-
-
-def test_runs_of_an_unknown_commit_are_judged_by_their_date(repository: Path) -> None:
-    assert "not under version control" in fixation_notes(runs_at("0" * 40, EARLY))[0]
-    commit(repository, "2026-02-01T10:00:00+00:00")
-    assert "before the rules were fixed" in fixation_notes(runs_at("0" * 40, EARLY))[1]
-    assert len(fixation_notes(runs_at("0" * 40, LATE))) == 1
-    assert "not recorded" in fixation_notes(runs_at("0" * 40, LATE)[["commit", "state"]])[1]
-    assert "an unrecorded commit was trained on 2026-01-01" in fixation_notes(runs_at(None, EARLY))[1]
-    assert len(fixation_notes(pd.DataFrame())) == 1
+def test_notes_need_no_repository(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert rule_notes(runs([4])) == rule_notes(runs([4]))

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -7,16 +9,20 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from safeecgmatch.cells import cells
+from safeecgmatch.cells import Cell, cells
 from safeecgmatch.cli import app
 from safeecgmatch.errors import UserError
+from safeecgmatch.predictions import read_predictions
+from safeecgmatch.reporting import checks
 from safeecgmatch.reporting.checks import read_study
-from safeecgmatch.reporting.contrasts import row_name
-from safeecgmatch.reporting.evaluate import evaluate, write_evaluation
+from safeecgmatch.reporting.contrasts import Sample, contrast_frame, placebo, row_of, rows_by_setting, wanted_pairs
+from safeecgmatch.reporting.evaluate import evaluate, metric_rows, write_evaluation
+from safeecgmatch.reporting.stored import load_cell
 from safeecgmatch.reporting.terminal import claim_text, claims_text
-from safeecgmatch.reporting.verdicts import judge, over_settings_frame
+from safeecgmatch.reporting.verdicts import judge, notes, over_settings_frame
 from tests.reporting.conftest import Study
-from tests.reporting.synthetic import make_params, write_cell
+from tests.reporting.planted import OTHERS, ROWS
+from tests.reporting.synthetic import log_softmax, make_params, write_cell
 
 
 def value(study: Study, cell: str, branch: str, metric: str, scaling: str = "none") -> float:
@@ -42,7 +48,7 @@ def test_estimates_are_mean_differences_of_the_metrics(study: Study, metric: str
 
 
 def test_rows_and_pairs_of_a_whole_study(study: Study) -> None:
-    names = {row_name(cell) for cell in study.cells}
+    names = {row_of(cell.path) for cell in study.cells}
     assert {
         "calimatch",
         "safeecgmatch",
@@ -64,11 +70,90 @@ def test_rows_and_pairs_of_a_whole_study(study: Study) -> None:
     assert same.empty
 
 
-def test_rank_distributions_add_up(study: Study) -> None:
-    ranks = study.evaluation.compared["ranks"]
-    places = ranks[[f"rank_{place}" for place in range(1, 13)]]
-    assert places.sum(axis=1).to_numpy() == pytest.approx(1) and (ranks["methods"] == 12).all()
-    assert (ranks["top1"] <= ranks["top2"]).all() and ranks["mean_rank"].between(1, 12).all()
+def test_the_two_by_two_of_temperature_rule_and_frequency_branch() -> None:
+    pairs = wanted_pairs(sorted([*ROWS, *OTHERS]))
+    assert len(pairs) == len({frozenset(pair) for pair in pairs})  # none twice, not even turned
+    for branch in ("fused", "time"):
+        assert (f"safeecgmatch@{branch}", f"safeecgmatch-learned_t@{branch}") in pairs
+    for row in ("safeecgmatch", "safeecgmatch-learned_t"):
+        assert (f"{row}@fused", f"{row}@time") in pairs and (f"{row}@fused", f"{row}@freq") in pairs
+    learned = {rival for candidate, rival in pairs if candidate == "safeecgmatch-learned_t@fused" and "-" in rival}
+    variants = {"safeecgmatch-learned_no_freq_cal@fused", "safeecgmatch-learned_two_time@fused"}
+    assert learned == variants | {"safeecgmatch-no_cal@fused"} | {
+        f"safeecgmatch-learned_t@{b}" for b in ("time", "freq")
+    }
+    assert ("safeecgmatch@fused", "safeecgmatch-learned_two_time@fused") not in pairs
+    assert not any("-" in rival for candidate, rival in pairs if "@" not in rival), "an arm is no baseline"
+    assert ("fixmatch-seen_pool", "fixmatch") in pairs and ("safeecgmatch@time", "safeecgmatch-val150@time") in pairs
+
+
+def test_a_seed_that_a_rival_lacks_is_left_out_and_other_runs_are_no_seeds() -> None:
+    values = {"calimatch": {1: 0.80, 2: 0.81, 3: 0.85}, "safeecgmatch@fused": {1: 0.82, 2: 0.85}}
+    values |= {"calimatch-val150": {1: 0.1, 2: 0.1, 3: 0.1}, "safeecgmatch-lambda_3@fused": {3: 0.99, 4: 0.99}}
+    rows = {
+        row: {("acc", "none"): {seed: Sample(value, np.full(4, value), 9) for seed, value in runs.items()}}
+        for row, runs in values.items()
+    }
+    frame = contrast_frame({("ptbxl", 60): rows}).set_index(["candidate", "rival"])
+    line = frame.loc[("safeecgmatch@fused", "calimatch")]
+    assert line["seeds"] == 2 and line["estimate"] == pytest.approx(0.03)
+    assert line["se_seeds"] == pytest.approx(np.std([0.02, 0.04], ddof=1) / np.sqrt(2))
+    assert ("safeecgmatch@fused", "safeecgmatch-lambda_3@fused") not in frame.index  # no seed in common
+
+
+def test_cells_are_rows_by_their_paths() -> None:
+    paths = {
+        "ptbxl/calimatch/60/1": "calimatch",
+        "ptbxl/fixmatch-seen_pool/60/1": "fixmatch-seen_pool",
+        "ptbxl/safeecgmatch-learned_t/30/2": "safeecgmatch-learned_t",
+        "ptbxl/safeecgmatch-lambda_0.3333333333333333/60/1": "safeecgmatch-lambda_1/3",
+        "ptbxl/safeecgmatch-lambda_3.0/60/1": "safeecgmatch-lambda_3",
+    }
+    assert {path: row_of(path) for path in paths} == paths
+
+
+def test_arms_stay_beside_their_method_and_placebos_take_each_branch_at_its_own_best_epoch(tmp_path: Path) -> None:
+    params = make_params(grid={"datasets": ["ptbxl"]})
+    wanted = [Cell("ptbxl", "calimatch", 60, seed) for seed in (1, 2)]
+    wanted += [replace(cell, stage_name="train_val150", tag="val150") for cell in wanted]
+    placebos = [Cell("ptbxl", "safeecgmatch", 60, s, "two_time", 1.0, "train_variant", "two_time") for s in (1, 2)]
+    best = {"time": 0, "freq": 2}
+    expected: dict[str, list[float]] = {"time": [], "freq": []}
+    for cell in (*wanted, *placebos):
+        write_cell(cell, params, tmp_path, 60)
+    for cell in placebos:
+        folder = tmp_path / "runs" / cell.path
+        predictions = read_predictions(folder / "predictions.npz")
+        rng = np.random.default_rng(cell.seed)
+        trajectory: dict[str, np.ndarray] = {"iteration": np.array([50, 100, 150])}
+        for branch, split in product(("time", "freq", "fused"), ("validation", "open_test")):
+            labels = predictions[f"{split}.label"]
+            skill = np.where(np.arange(3) == best.get(branch, 1), 3.0, 0.5)[:, None, None]
+            logits = rng.normal(size=(3, labels.size, 3)) + skill * (labels[:, None] == np.arange(3))
+            trajectory[f"{split}.log_probs.{branch}"] = np.stack([log_softmax(epoch) for epoch in logits])
+        np.savez(folder / "trajectory.npz", **trajectory)  # type: ignore[arg-type]
+        labels = predictions["open_test.label"]
+        for branch, epoch in best.items():
+            chosen = trajectory[f"open_test.log_probs.{branch}"][epoch]
+            expected[branch].append(float((chosen.argmax(axis=1) == labels)[labels < 3].mean()))
+            predictions[f"test.log_probs.{branch}"] = chosen
+        kept = {f"test.{name}": predictions[f"open_test.{name}"][labels < 3] for name in ("record", "label")}
+        kept |= {
+            f"test.log_probs.{b}": predictions[f"open_test.log_probs.{b}"][labels < 3]
+            for b in ("time", "freq", "fused")
+        }
+        np.savez(folder / "predictions.npz", **{**read_predictions(folder / "predictions.npz"), **kept})  # type: ignore[arg-type]
+    stored = [load_cell(c, params, tmp_path / "runs", tmp_path / "tracking", None) for c in (*wanted, *placebos)]
+    found = [cell for cell in stored if cell]
+    metrics = pd.DataFrame([row for cell in found for row in metric_rows(cell)])
+    frame = contrast_frame(rows_by_setting(found, metrics)).set_index(["candidate", "rival", "metric", "scaling"])
+    line = frame.loc[(*placebo(""), "acc", "none")]
+    assert line["estimate"] == pytest.approx(np.mean(expected["freq"]) - np.mean(expected["time"]))
+    assert line["seeds"] == 2 and (*placebo(""), "ece", "posthoc") in frame.index
+    arm = frame.loc[("calimatch-val150", "calimatch", "acc", "none")]
+    assert arm["seeds"] == 2 and arm["estimate"] == 0  # the same predictions were written for both
+    study = checks.Study(params, metrics, pd.DataFrame(), frame.reset_index())
+    assert f"two time branches (frequency), ACC {line['estimate']:+.3f}" in notes(study)[-1]
 
 
 def test_the_demo_has_audits_but_no_verdict_and_prints_them(study: Study, tmp_path: Path) -> None:
@@ -112,7 +197,7 @@ def test_a_report_on_the_cells_that_there_are(tmp_path: Path, monkeypatch: pytes
     text = CliRunner().invoke(app, ["report"], catch_exceptions=False).stdout
     assert f"reports on 1 of {len(cells(params))} cells" in text and written == [Path("reports/demo/paper")]
     frame = read_study(params, tmp_path / written[0])
-    assert frame.contrasts.empty and frame.ranks.empty  # one cell has nothing to be compared with
+    assert frame.contrasts.empty  # one cell has nothing to be compared with
     assert all(judgement.verdict == "not tested" for judgement in judge(frame) if judgement.id != "C3")
 
 
@@ -123,7 +208,11 @@ def test_claims_in_the_terminal(study: Study, tmp_path: Path, monkeypatch: pytes
         CliRunner().invoke(app, ["claims"], catch_exceptions=False)
     write_evaluation(study.evaluation, tmp_path / "reports" / "demo" / "paper")
     everything = CliRunner().invoke(app, ["claims"], catch_exceptions=False).stdout
-    assert "The rules (claims.yaml)" in everything and "C3   refuted" in everything and "C13  not tested" in everything
+    assert (
+        "The rules that judge (claims.yaml)" in everything
+        and "C3   refuted" in everything
+        and "C13  not tested" in everything
+    )
     one = CliRunner().invoke(app, ["claims", "c5"], catch_exceptions=False).stdout
     assert "Criterion" in one and "Reading: learned temperatures, time branch - not tested" in one
     with pytest.raises(UserError, match="There is no claim 'C99'; those that exist are C1, C2"):
