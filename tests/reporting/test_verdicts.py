@@ -79,12 +79,12 @@ def test_equivalence_is_found_for_ties_and_not_at_the_margin() -> None:
 
 
 def test_best_and_second_best() -> None:
-    rows = [*BASELINES, "safeecgmatch@fused"]
-    assert verdicts("C11", rows, own(acc=0.06, ece=0.06))["supported"] >= MOST
-    assert verdicts("C1", rows, own(acc=-0.1, ece=-0.1))["refuted"] >= MOST
-    ahead = {"adello": 0.5}
-    assert verdicts("C1", rows, ahead | own(acc=0.06, ece=0.06))["supported"] >= MOST
-    assert verdicts("C11", rows, ahead | own(acc=0.06, ece=0.06))["refuted"] >= MOST
+    rows, studies, gains = [*BASELINES, "safeecgmatch@fused"], 8, own(acc=0.06, ece=0.06)
+    assert verdicts("C11", rows, gains, studies)["supported"] >= studies - 1
+    assert verdicts("C1", rows, own(acc=-0.1, ece=-0.1), studies)["refuted"] >= studies - 1
+    ahead = {"adello": 0.5, **gains}
+    assert verdicts("C1", rows, ahead, studies)["supported"] >= studies - 1
+    assert verdicts("C11", rows, ahead, studies)["refuted"] >= studies - 1
 
 
 @pytest.mark.parametrize(("name", "ahead"), [("C11", ["adello"]), ("C1", ["adello", "tstfc"])])
@@ -115,7 +115,7 @@ def test_a_selection_just_at_the_least_effect_is_seldom_called_pure() -> None:
 def test_if_table_3_were_the_truth() -> None:
     """Three seeds with its means and spreads: hardly a claim could be supported, and none is refuted beyond chance."""
     names = ("C1", "C2", "C5", "C8", "C11")
-    rng, claims, studies = np.random.default_rng(0), first_reading(*names), 60
+    rng, claims, studies = np.random.default_rng(0), first_reading(*names), 30
     found, holds = Counter(), Counter()
     for _ in range(studies):
         drawn = {setting: printed_rows(rng, *setting) for setting in SETTINGS}

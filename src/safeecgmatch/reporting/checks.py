@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -50,10 +51,13 @@ class Study:
     def floors(self) -> dict[tuple[str, int, str, str], float]:
         """The mean over seeds of what ECE would be if the confidences were right, by setting, scaling and row key."""
         frame = self.metrics[(self.metrics["metric"] == "ece_floor") & self.metrics["counted"]]
-        own = frame["method"] == PROPOSED
-        frame = frame[own | frame["reported"]]
-        rows = frame["cell"].map(row_of).where(~own, frame["cell"].map(row_of) + "@" + frame["branch"])
-        return frame["value"].groupby([frame["dataset"], frame["ood"], frame["scaling"], rows]).mean().to_dict()
+        found: dict[tuple[str, int, str, str], list[float]] = defaultdict(list)
+        columns = ["dataset", "ood", "scaling", "cell", "branch", "reported", "method", "value"]
+        for dataset, ood, scaling, cell, branch, reported, method, value in frame[columns].to_numpy().tolist():
+            if method == PROPOSED or reported:
+                row = f"{row_of(cell)}@{branch}" if method == PROPOSED else row_of(cell)
+                found[dataset, ood, scaling, row].append(value)
+        return {key: summarise(values).mean for key, values in found.items()}
 
 
 def read_study(params: Params, folder: Path) -> Study:
@@ -167,12 +171,12 @@ def check_in(study: Study, claims: Claims, check: Check, setting: Setting, readi
     margin = claims.margin if check.margin is None else check.margin
 
     def found(metric: str, rival: str) -> tuple[Difference, int] | None:
-        one = difference(study, setting, metric, check.scaling, candidate, rival)
-        return one if one and one[0].seeds >= claims.minimum_seeds else None
+        pair = difference(study, setting, metric, check.scaling, candidate, rival)
+        return pair if pair and pair[0].seeds >= claims.minimum_seeds else None
 
     if check.kind == "best":
         methods = benchmark_methods()
-        against = {name: one for name in methods if name != PROPOSED and (one := found(check.metric, name))}
+        against = {name: pair for name in methods if name != PROPOSED and (pair := found(check.metric, name))}
         if len(against) < len(methods) - 1:
             reason = f"only {len(against) + 1} of {len(methods)} methods have {claims.minimum_seeds} common seeds"
             return replace(empty, absent=reason)

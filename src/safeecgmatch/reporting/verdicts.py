@@ -192,10 +192,11 @@ def notes(study: Study) -> list[str]:
     """What a reader of verdicts has to know first: which rules, which seeds, and how large nothing is."""
     frame = study.contrasts
     shown = frame[frame["candidate"].str.endswith(OWN) & frame["metric"].isin(["acc", "ece"])]
+    columns = ["dataset", "ood", "candidate", "metric", "scaling", "estimate", "low", "high"]
     found = [
-        f"{dataset_name(row.dataset).name} {row.ood} %, {row_label(row.candidate)}, {metric_name(row.metric)}"
-        f"{' after scaling' if row.scaling == 'posthoc' else ''} {row.estimate:+.3f} [{row.low:+.3f}, {row.high:+.3f}]"
-        for row in shown.itertuples()
+        f"{dataset_name(dataset).name} {ood} %, {row_label(row)}, {metric_name(metric)}"
+        f"{' after scaling' * (scaling == 'posthoc')} {estimate:+.3f} [{low:+.3f}, {high:+.3f}]"
+        for dataset, ood, row, metric, scaling, estimate, low, high in shown[columns].to_numpy().tolist()
     ]
     return [*rule_notes(study.runs), f"{PLACEBO} {'; '.join(found) or 'not run'}."]
 
