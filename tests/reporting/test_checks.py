@@ -21,6 +21,8 @@ CLAIMS = load_claims()
 FITTED, LEARNED = (CLAIMS.readings["paper"][name] for name in ("fitted_fused", "learned_fused"))
 SE, SEEDS, M = 0.004, 3, 0.01
 ME = "safeecgmatch@fused"
+STUDIES = 300
+BY_CHANCE = STUDIES * (0.05 + 3 * math.sqrt(0.05 * 0.95 / STUDIES))
 NEAR = [-0.03, -0.017, -0.01, -0.004, 0.0, 0.004, 0.0095, 0.012, 0.0172, 0.028, 0.05]
 
 
@@ -123,6 +125,30 @@ def test_best_and_top_two(but: int, first: float, second: float) -> None:
     assert checked(missing, "best", but=but).absent == "only 11 of 12 methods have 2 common seeds"
     one_seed = study_of(*lines[1:], lines[0] | {"seeds": 1})
     assert checked(one_seed, "best", but=but).absent == "only 11 of 12 methods have 2 common seeds"
+
+
+@pytest.mark.parametrize("but", [0, 1])
+def test_who_is_behind_by_the_margin_is_seldom_called_best(but: int) -> None:
+    """At the border: one more method than allowed is better by exactly the margin, all others are far behind."""
+    rng, found = np.random.default_rng(but), []
+    far = [line(0.3, rival) for rival in BASELINES[but + 1 :]]
+    for _ in range(STUDIES):
+        seeds = rng.normal(-M, SE * math.sqrt(SEEDS), (but + 1, SEEDS))
+        spreads = seeds.std(axis=1, ddof=1) / math.sqrt(SEEDS)
+        near = [
+            line(float(values.mean()), rival, se_seeds=float(spread))
+            for values, spread, rival in zip(seeds, spreads, BASELINES, strict=False)
+        ]
+        found.append(checked(study_of(*near, *far), "best", but=but).outcome(0.05))
+    assert found.count("holds") <= BY_CHANCE and found.count("fails") <= BY_CHANCE
+
+
+def test_a_selection_just_at_the_least_effect_is_seldom_called_pure_or_impure() -> None:
+    rng, found = np.random.default_rng(11), []
+    for _ in range(STUDIES):
+        metrics = purity_metrics({("ptbxl", 60): list(rng.normal(0.55, 0.02, 3))})
+        found.append(checked(study_of(metrics=metrics), "purity", "accepted_unseen", margin=0.05).outcome(0.05))
+    assert found.count("holds") <= BY_CHANCE and found.count("fails") <= BY_CHANCE
 
 
 @pytest.mark.parametrize("shares", [[0.46, 0.47, 0.48], [0.5, 0.52, 0.54], [0.54, 0.55, 0.565], [0.56, 0.57, 0.575]])

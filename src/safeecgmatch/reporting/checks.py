@@ -48,15 +48,15 @@ class Study:
         }
 
     @cached_property
-    def floors(self) -> dict[tuple[str, int, str, str], float]:
-        """The mean over seeds of what ECE would be if the confidences were right, by setting, scaling and row key."""
+    def floors(self) -> dict[tuple[str, int, str, str, str], float]:
+        """The mean over seeds of what ECE would be if the confidences were right, by setting, scaling, row key and metric."""
         frame = self.metrics[(self.metrics["metric"] == "ece_floor") & self.metrics["counted"]]
-        found: dict[tuple[str, int, str, str], list[float]] = defaultdict(list)
+        found: dict[tuple[str, int, str, str, str], list[float]] = defaultdict(list)
         columns = ["dataset", "ood", "scaling", "cell", "branch", "reported", "method", "value"]
         for dataset, ood, scaling, cell, branch, reported, method, value in frame[columns].to_numpy().tolist():
             if method == PROPOSED or reported:
                 row = f"{row_of(cell)}@{branch}" if method == PROPOSED else row_of(cell)
-                found[dataset, ood, scaling, row].append(value)
+                found[dataset, ood, scaling, row, "ece"].append(value)
         return {key: summarise(values).mean for key, values in found.items()}
 
 
@@ -200,7 +200,7 @@ def check_in(study: Study, claims: Claims, check: Check, setting: Setting, readi
                 *one.interval(1 - claims.level),
                 relation(one, margin, claims.level),
                 power(margin, claims.level),
-                _floor(study, setting, check.scaling, candidate) if metric == "ece" else math.nan,
+                study.floors.get((setting.dataset, setting.ood, check.scaling, candidate, metric), math.nan),
                 noise[0].estimate if noise else math.nan,
             )
         )
@@ -209,10 +209,6 @@ def check_in(study: Study, claims: Claims, check: Check, setting: Setting, readi
 
 def _judged(empty: CheckResult, parts: list[Part], p_hold: float, p_fail: float, seeds: int) -> CheckResult:
     return replace(empty, parts=parts, p_hold=min(1.0, p_hold), p_fail=min(1.0, p_fail), seeds=seeds)
-
-
-def _floor(study: Study, setting: Setting, scaling: str, row: str) -> float:
-    return study.floors.get((setting.dataset, setting.ood, scaling, row), math.nan)
 
 
 def difference(
