@@ -37,6 +37,9 @@ def make_params(**changes: Any) -> Params:
             "lambda_sum": 1.0,
         },
         "sensitivity": {"datasets": ["ptbxl"], "ood_levels": [60], "lambda_sums": [0.3333333333333333, 3.0]},
+        "readings": [],
+        "variants": {"datasets": [], "ood_levels": [60], "names": []},
+        "arms": {name: {"datasets": [], "methods": []} for name in ("seen_pool", "val150")},
         "data": {
             "sampling_rate": 100, "ptbxl": source, "cinc21": source, "phantom": {"records": 1200, "seed": 7},
             "switches": {},
@@ -54,7 +57,8 @@ def make_params(**changes: Any) -> Params:
         values[key] = {**values[key], **value} if isinstance(value, dict) else value
     sections: dict[str, type[config.Strict]] = {
         "grid": config.Grid, "ablation": config.Ablation, "sensitivity": config.Sensitivity, "data": config.Data,
-        "split": config.Split, "model": config.Model, "train": config.Train,
+        "split": config.Split, "model": config.Model, "train": config.Train, "variants": config.Variants,
+        "arms": config.Arms,
     }  # fmt: skip
     checked: dict[str, Any] = {key: model.model_validate(values[key]) for key, model in sections.items()}
     return Params.model_construct(**{**values, **checked})
@@ -93,19 +97,32 @@ def make_predictions(cell: Cell, records: int) -> dict[str, np.ndarray]:
     branches = BRANCHES.get(cell.method, ["main"])
     skill, scale = 1.0 + (method % 7) / 6, 1.0 + (method % 5) / 2
     predictions: dict[str, np.ndarray] = {"branch": np.array(branches[-1])}
-    for split, unseen in (("validation", False), ("test", False), ("open_test", True)):
-        labels = generator.integers(0, CLASSES + unseen, records)
-        predictions[f"{split}.record"] = np.array([f"{split}{i}" for i in range(records)])
+    for split, unseen in (("validation", 0), ("open_test", records // 3)):
+        labels = np.append(generator.integers(0, CLASSES, records), np.full(unseen, CLASSES))
+        predictions[f"{split}.record"] = np.array([f"{split}{i}" for i in range(records + unseen)])
         predictions[f"{split}.label"] = labels
         for branch in branches:
-            logits = generator.normal(0, 1, (records, CLASSES))
+            logits = generator.normal(0, 1, (labels.size, CLASSES))
             seen = np.flatnonzero(labels < CLASSES)
             logits[seen, labels[seen]] += skill
             predictions[f"{split}.log_probs.{branch}"] = log_softmax(scale * logits)
             if cell.method in OWN_SCORE:
                 score = generator.normal(labels >= CLASSES, 1.0)
                 predictions[f"{split}.ood_score.{branch}"] = (1 / (1 + np.exp(-score))).astype(np.float32)
-    return predictions
+    opened = [key for key in predictions if key.startswith("open_test.")]
+    return predictions | {key.removeprefix("open_"): predictions[key][:records] for key in opened}
+
+
+def make_trajectory(predictions: dict[str, np.ndarray], evaluations: int, every: int) -> dict[str, np.ndarray]:
+    """Log-probabilities that grow into the final ones; unseen scores that have them from the start."""
+    branch = np.full(evaluations, str(predictions["branch"]))
+    found = {"iteration": every * np.arange(1, evaluations + 1), "branch": branch, "competes": branch == branch}
+    for key, values in predictions.items():
+        if key.startswith(("validation.", "open_test.")) and key.split(".")[1] in ("log_probs", "ood_score"):
+            growth = np.arange(1, evaluations + 1) / evaluations
+            steps = [log_softmax(values * share) if ".log_probs." in key else values for share in growth]
+            found[key] = np.stack(steps)
+    return found
 
 
 def make_history(cell: Cell, evaluations: int, every: int) -> pd.DataFrame:
@@ -133,9 +150,12 @@ def write_cell(cell: Cell, params: Params, root: Path, records: int = 120, **sum
     """A finished cell; `diverged="sentence"` leaves out its predictions, as a training that diverged does."""
     folder = root / "runs" / cell.path
     folder.mkdir(parents=True)
-    if not summary.get("diverged"):
-        np.savez(folder / "predictions.npz", **make_predictions(cell, records))  # type: ignore[arg-type]
     evaluations = params.train.iterations // params.train.epoch
+    if not summary.get("diverged"):
+        predictions = make_predictions(cell, records)
+        np.savez(folder / "predictions.npz", **predictions)  # type: ignore[arg-type]
+        trajectory = make_trajectory(predictions, evaluations, params.train.epoch)
+        np.savez(folder / "trajectory.npz", **trajectory)  # type: ignore[arg-type]
     make_history(cell, evaluations, params.train.epoch).to_csv(folder / "history.csv", index=False)
     switches = {"selection_includes_pretrain": params.protocol == "release"} if cell.method == "safestudent" else {}
     content = {"cell": cell.describe(), "protocol": params.protocol, "switches": switches, "config_hash": "0" * 16}

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,7 @@ from typer.testing import CliRunner
 from safeecgmatch.cells import Cell, cells
 from safeecgmatch.cli import app
 from safeecgmatch.errors import UserError
-from safeecgmatch.predictions import read_predictions
+from safeecgmatch.predictions import read_arrays
 from safeecgmatch.reporting import checks
 from safeecgmatch.reporting.checks import read_study
 from safeecgmatch.reporting.contrasts import Sample, contrast_frame, placebo, row_of, rows_by_setting, wanted_pairs
@@ -115,34 +114,23 @@ def test_cells_are_rows_by_their_paths() -> None:
 def test_arms_stay_beside_their_method_and_placebos_take_each_branch_at_its_own_best_epoch(tmp_path: Path) -> None:
     params = make_params(grid={"datasets": ["ptbxl"]})
     wanted = [Cell("ptbxl", "calimatch", 60, seed) for seed in (1, 2)]
-    wanted += [replace(cell, stage_name="train_val150", tag="val150") for cell in wanted]
-    placebos = [Cell("ptbxl", "safeecgmatch", 60, s, "two_time", 1.0, "train_variant", "two_time") for s in (1, 2)]
+    wanted += [replace(cell, arm="val150", stage_name="train_val150", tag="val150") for cell in wanted]
+    main = Cell("ptbxl", "safeecgmatch", 60, 1, "two_time", 1.0, stage_name="train_variant", tag="two_time")
+    placebos = [replace(main, seed=seed) for seed in (1, 2)]
     best = {"time": 0, "freq": 2}
     expected: dict[str, list[float]] = {"time": [], "freq": []}
     for cell in (*wanted, *placebos):
         write_cell(cell, params, tmp_path, 60)
     for cell in placebos:
-        folder = tmp_path / "runs" / cell.path
-        predictions = read_predictions(folder / "predictions.npz")
-        rng = np.random.default_rng(cell.seed)
-        trajectory: dict[str, np.ndarray] = {"iteration": np.array([50, 100, 150])}
-        for branch, split in product(("time", "freq", "fused"), ("validation", "open_test")):
-            labels = predictions[f"{split}.label"]
-            skill = np.where(np.arange(3) == best.get(branch, 1), 3.0, 0.5)[:, None, None]
-            logits = rng.normal(size=(3, labels.size, 3)) + skill * (labels[:, None] == np.arange(3))
-            trajectory[f"{split}.log_probs.{branch}"] = np.stack([log_softmax(epoch) for epoch in logits])
-        np.savez(folder / "trajectory.npz", **trajectory)  # type: ignore[arg-type]
-        labels = predictions["open_test.label"]
-        for branch, epoch in best.items():
-            chosen = trajectory[f"open_test.log_probs.{branch}"][epoch]
-            expected[branch].append(float((chosen.argmax(axis=1) == labels)[labels < 3].mean()))
-            predictions[f"test.log_probs.{branch}"] = chosen
-        kept = {f"test.{name}": predictions[f"open_test.{name}"][labels < 3] for name in ("record", "label")}
-        kept |= {
-            f"test.log_probs.{b}": predictions[f"open_test.log_probs.{b}"][labels < 3]
-            for b in ("time", "freq", "fused")
-        }
-        np.savez(folder / "predictions.npz", **{**read_predictions(folder / "predictions.npz"), **kept})  # type: ignore[arg-type]
+        file = tmp_path / "runs" / cell.path / "trajectory.npz"
+        trajectory, labels = read_arrays(file), read_arrays(file.with_name("predictions.npz"))["open_test.label"]
+        for branch, epoch in best.items():  # at any other epoch a branch knows nothing
+            others = np.arange(len(trajectory["iteration"])) != epoch
+            for split in ("validation", "open_test"):
+                trajectory[f"{split}.log_probs.{branch}"][others] = log_softmax(np.zeros((1, 3)))
+            right = trajectory[f"open_test.log_probs.{branch}"][epoch].argmax(axis=1) == labels
+            expected[branch].append(float(right[labels < 3].mean()))
+        np.savez(file, **trajectory)  # type: ignore[arg-type]
     stored = [load_cell(c, params, tmp_path / "runs", tmp_path / "tracking", None) for c in (*wanted, *placebos)]
     found = [cell for cell in stored if cell]
     metrics = pd.DataFrame([row for cell in found for row in metric_rows(cell)])

@@ -49,7 +49,7 @@ class Study:
 
     @cached_property
     def floors(self) -> dict[tuple[str, int, str, str, str], float]:
-        """The mean over seeds of what ECE would be if the confidences were right, by setting, scaling, row key and metric."""
+        """The mean over seeds of what ECE would be if confidences were right, by setting, scaling, row and metric."""
         frame = self.metrics[(self.metrics["metric"] == "ece_floor") & self.metrics["counted"]]
         found: dict[tuple[str, int, str, str, str], list[float]] = defaultdict(list)
         columns = ["dataset", "ood", "scaling", "cell", "branch", "reported", "method", "value"]

@@ -128,7 +128,7 @@ def rows_by_setting(stored: list[StoredCell], metrics: pd.DataFrame) -> dict[tup
         for branch in branches_of(member.predictions) if own else [reported_branch(member.predictions)]:
             key = f"{row_of(cell.path)}@{branch}" if own else row_of(cell.path)
             shown = {key: (member.predictions, keyed[cell.path, branch])}
-            if member.trajectory is not None and key + OWN in (*placebo(""), *placebo("learned_")):
+            if key + OWN in (*placebo(""), *placebo("learned_")):
                 epoch = own_best(member.predictions, member.trajectory, branch)
                 chosen = predictions_at(member.predictions, member.trajectory, epoch)
                 shown[key + OWN] = (chosen, measured(chosen, branch))
