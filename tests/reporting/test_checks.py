@@ -177,7 +177,7 @@ def test_other_weights_variants_and_arms_are_no_seeds_of_the_main_run() -> None:
     assert found.seeds == 3 and found.parts[0].estimate == pytest.approx(0.41)
 
 
-def test_placebo_and_floor_stand_beside_a_difference() -> None:
+def test_placebo_and_floor_are_printed_beside_a_difference() -> None:
     noise = [line(0.0035, placebo(rule)[1], "ece", candidate=placebo(rule)[0]) for rule in ("", "learned_")]
     noise[1]["estimate"] = -0.0055
     known = {"dataset": "ptbxl", "ood": 60, "scaling": "none", "metric": "ece_floor", "reported": True, "counted": True}

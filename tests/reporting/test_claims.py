@@ -64,6 +64,21 @@ def test_readings_name_rows() -> None:
     ]
 
 
+def test_the_numbers_of_the_rules() -> None:
+    """An edit of one is an edit of what was fixed before the study, so it has to be made twice."""
+    assert (CLAIMS.level, CLAIMS.margin, CLAIMS.minimum_seeds, CLAIMS.developed_on) == (0.05, 0.01, 2, [1, 2, 3])
+    own = {name: [test.margin for test in claim.tests if test.margin] for name, claim in CLAIMS.claims.items()}
+    assert {name: margins for name, margins in own.items() if margins} == {
+        "C2": [0.0073, 0.007, 0.007, 0.0073, 0.007],
+        "C4": [0.05],
+        "C8": [0.007],
+    }
+    best = {name: [test.but for test in claim.tests if test.kind == "best"] for name, claim in CLAIMS.claims.items()}
+    assert {name: allowed for name, allowed in best.items() if allowed} == {"C1": [1, 1, 1, 1], "C11": [0, 0]}
+    assert [name for name, claim in CLAIMS.claims.items() if claim.primary] == ["C2", "C4", "C5", "C6", "C7"]
+    assert [name for name, claim in CLAIMS.claims.items() if claim.combine == "any"] == ["C12"]
+
+
 def test_places_are_counted_among_the_papers_methods() -> None:
     assert sorted(benchmark_methods()) == sorted([*BASELINES, "safeecgmatch"])
 

@@ -86,9 +86,9 @@ def test_pooled_plots_add_up(study: Study) -> None:
     pooled = study.evaluation.plots["reliability"].groupby(["dataset", "method", "ood"])["count"].sum()
     assert set(pooled) == {2 * 60} and len(pooled) == 48
     scores = study.evaluation.plots["ood_scores"].groupby(["dataset", "method", "ood"])[["seen", "unseen"]].sum()
-    assert set(scores.sum(axis=1)) == {2 * 60}
+    assert set(scores.sum(axis=1)) == {2 * 80}
     confused = study.evaluation.plots["confusion"].groupby(["dataset", "method", "ood"])["count"].agg(["sum", "size"])
-    assert set(confused["sum"]) == {2 * 60} and set(confused["size"]) == {4 * 3}
+    assert set(confused["sum"]) == {2 * 80} and set(confused["size"]) == {4 * 3}
 
 
 def test_refusal_curve_starts_at_the_accuracy_with_nothing_refused(study: Study) -> None:
