@@ -14,7 +14,7 @@ from safeecgmatch.engine.contract import Losses
 from safeecgmatch.engine.loop import Best, Diverged, Training, is_better
 from safeecgmatch.engine.monitor import Monitor, warnings_of
 from safeecgmatch.files import read_json
-from safeecgmatch.launching.cell import Session, Stopped
+from safeecgmatch.launching.cell import Cost, Session, Stopped, restored
 from safeecgmatch.launching.outputs import history_csv, warnings_in, write_outputs
 from tests.methods.harness import make_training
 
@@ -127,7 +127,7 @@ def diverge(training: Training) -> None:
 
 def test_a_loss_that_is_not_finite_never_overwrites_the_checkpoint(tmp_path):
     training, _, _ = make_training("supervised", **SHORT)
-    session = Session(training, Checkpoint(tmp_path, "abc"), every=1)
+    session = Session(training, Checkpoint(tmp_path, "abc"), 1, Cost())
     training.iterate()
     session.save()
     diverge(training)
