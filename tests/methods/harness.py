@@ -53,8 +53,8 @@ def demo_params(protocol: str = "paper", methods: dict[str, Any] | None = None, 
     demo, paper = (compose_values(name, ROOT / "profiles") for name in ("demo", "paper"))
     content = demo | {"methods": paper["methods"], "checkpoint_every": 2}
     content["protocol"] = protocol
-    budget = BUDGET | train
-    content["train"] |= {"warm_up": max(1, round(budget["iterations"] / 100))} | budget
+    iterations = train.get("iterations", BUDGET["iterations"])
+    content["train"] |= BUDGET | {"warm_up": max(1, round(iterations / 100))} | train
     content["model"]["width"] = width
     for name, section in (methods or {}).items():
         content["methods"][name] = content["methods"].get(name, {}) | section

@@ -204,7 +204,7 @@ def test_calimatch(tagged: Any, protocol: str, initial: float) -> None:
 @pytest.mark.parametrize("on", ["inlier_threshold", "confidence_threshold"])
 @pytest.mark.parametrize("protocol", ["paper", "release"])
 def test_a_record_on_a_threshold(tagged: Any, protocol: str, on: str) -> None:
-    """The boldest record, or the one most like an inlier: the published code alone accepts it. The other threshold is 0."""
+    """The boldest record, or the one most like an inlier: the published code alone accepts it. The other one is 0."""
 
     def at_once(hyper: dict[str, float]) -> Training:
         switches = {"start": 0}
