@@ -27,13 +27,8 @@ def write_params(project: Path, protocol: str = "paper", **datasets: str) -> Non
     """The demo's params with these datasets (name=folder), read in place."""
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
     params["protocol"] = protocol
-    for section in (
-        params["grid"],
-        params["ablation"],
-        params["variants"],
-        params["sensitivity"],
-        *params["arms"].values(),
-    ):
+    lists = [params[section] for section in ("grid", "ablation", "variants", "sensitivity")]
+    for section in [*lists, *params["arms"].values()]:
         section["datasets"] = list(datasets)
     sections = {
         name: {"source": "path", "path": path, "labels_per_class": 2, "pool_size": 40}
