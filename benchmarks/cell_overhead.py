@@ -48,7 +48,7 @@ def workspace(folder: Path, project: Path) -> None:
 
 def set_iterations(folder: Path, project: Path, iterations: int) -> None:
     params = yaml.safe_load((project / "params.yaml").read_text(encoding="utf-8"))
-    params["train"] |= {"iterations": iterations, "epoch": iterations}
+    params["train"] |= {"iterations": iterations, "epoch": iterations, "warm_up": iterations // 2}
     params["checkpoint_every"] = iterations
     (folder / "params.yaml").write_text(yaml.safe_dump(params), encoding="utf-8")
 

@@ -26,6 +26,7 @@ from rich.table import Table
 from safeecgmatch.cells import Cell
 from safeecgmatch.config import PROPOSED, Params, load_params
 from safeecgmatch.engine.assembly import Inputs, build
+from safeecgmatch.engine.contract import FULL_BUDGET
 from safeecgmatch.engine.fingerprint import resolve
 from safeecgmatch.engine.loop import Training
 from safeecgmatch.engine.method import Method
@@ -46,7 +47,7 @@ def with_budget(params: Params, iterations: int | None, learning_rate: float | N
 
 def starting_at(params: Params, share: float) -> Params:
     section = params.methods[PROPOSED]
-    changed = section | {"switches": {params.protocol: {"start": f"{100 * share:g}%"}}}
+    changed = section | {"switches": {params.protocol: {"start": round(share * FULL_BUDGET)}}}
     return params.model_copy(update={"methods": params.methods | {PROPOSED: changed}})
 
 

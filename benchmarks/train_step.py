@@ -129,7 +129,7 @@ def methods(width: int = 64, rounds: int = 3, only: str = "", threads: int = THR
         write_store(data, 1500, 100)
         write_rows(data, 1500)
         for name in only.split(",") if only else known_methods():
-            short = {"iterations": 10, "epoch": 2, "threads": threads}
+            short = {"iterations": 10, "epoch": 2, "warm_up": 1, "threads": threads}
             training = ripe(make_training(data, name, width, **short))
             calls: list[Forward] = []
             made = training.optimizer.state_dict()["state"]
@@ -176,7 +176,7 @@ def memory(iterations: int = 3, threads: int = THREADS) -> None:
         data = Path(folder)
         write_store(data, 1500, 500)
         write_rows(data, 1500)
-        training = make_training(data, "safeecgmatch", 64, iterations=50, epoch=50, threads=threads)
+        training = make_training(data, "safeecgmatch", 64, iterations=50, epoch=50, warm_up=1, threads=threads)
         peak = 0
         saved = torch.autograd.graph.saved_tensors_hooks
 

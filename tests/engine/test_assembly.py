@@ -9,7 +9,7 @@ from safeecgmatch.engine.contract import Setting
 from safeecgmatch.engine.loop import Training
 from tests.methods.harness import make_training
 
-TRAIN = {"iterations": 50, "epoch": 7, "warm_up": "10%", "batch": 12, "learning_rate": 0.02}
+TRAIN = {"iterations": 56, "epoch": 7, "warm_up": 5, "batch": 12, "learning_rate": 0.02}
 
 
 def training_of(name: str, **options: object) -> Training:
@@ -25,10 +25,10 @@ def training_of(name: str, **options: object) -> Training:
     ],
 )
 def test_setting(name: str, ood: int, batches: tuple[int, int], own: dict[str, float]) -> None:
-    """Half of a batch is unlabelled, for Supervised none; a warm-up may be a share of the budget."""
+    """Half of a batch is unlabelled, for Supervised none."""
     training = training_of(name, ood=ood, **own)
     assert training.setting == Setting(
-        num_classes=3, leads=12, samples=1000, sampling_rate=100, width=4, iterations=50, epoch=7, warm_up=5,
+        num_classes=3, leads=12, samples=1000, sampling_rate=100, width=4, iterations=56, epoch=7, warm_up=5,
         labelled_batch=batches[0], unlabelled_batch=batches[1], learning_rate=0.02, seed=2, ood_level=ood, **own,
     )  # fmt: skip
     assert training.optimizer.param_groups[0]["lr"] == 0.02 and training.rng.seed == 2

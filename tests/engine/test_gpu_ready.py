@@ -2,8 +2,9 @@
 
 A short run is brought to its last phase on the CPU; the next iterations are made on torch's `meta` device, which holds
 no numbers: whatever asks the device for one (`item`, `bool`, a mask as an index) raises, and so does mixing it with
-the host. The operations of those iterations are compared with the documented list of those that raise on CUDA where
-algorithms must be deterministic, and the same iterations are made on the CPU in bfloat16.
+the host. An evaluation follows, which may bring numbers to the host, by `item` and `cpu` alone. The operations on the
+device are compared with the documented list of those that raise on CUDA where algorithms must be deterministic, and the
+same iterations are made on the CPU in bfloat16.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import re
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import fields, is_dataclass, replace
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -29,7 +31,7 @@ from safeecgmatch.methods.parts.teacher import Teacher
 from safeecgmatch.protocols import known_methods
 from tests.methods.toy import run_to, toy_training
 
-ITERATIONS, REACHED = 9, 7  # two evaluations into every method's last phase; queues of three batches are full
+ITERATIONS, REACHED = 12, 10  # past the release's four epochs of two; queues of three batches are full
 META = torch.device("meta")
 HOST = {"selected"}  # OpenMatch's list of pool positions, read by the host to gather records
 CELLS = [(name, protocol, False) for name in known_methods() for protocol in ("paper", "release")]
@@ -39,7 +41,7 @@ EVERY_CELL = pytest.mark.parametrize(("name", "protocol", "reachable"), CELLS, s
 
 def new(name: str, protocol: str, reachable: bool) -> Training:
     options: dict[str, Any] = {"lambda_sum": 1.0} if name == "safeecgmatch" else {}
-    options |= {"switches": {"warmup_counts": "iterations"}} if reachable else {}
+    options |= {"switches": {"warmup_counts": "iterations", "warm_up": 1}} if reachable else {}
     return toy_training(name, protocol, ITERATIONS, 2, batch=4, learning_rate=1e-3, **options)
 
 
@@ -85,7 +87,8 @@ def on_meta(value: Any) -> Any:
 def move(training: Training) -> None:
     """All of it to the `meta` device but the generators, which do not exist there: views draw no numbers anyway."""
     training.method = on_meta(training.method)
-    training.labelled, training.pool = on_meta(training.labelled), on_meta(training.pool)
+    for name in ("labelled", "pool", "validation", "open_test"):
+        setattr(training, name, on_meta(getattr(training, name)))
     training.device = training.rng.device = META
     make = training.rng._get
     training.rng._get = lambda purpose, device: make(purpose, torch.device("cpu"))  # type: ignore[method-assign]
@@ -95,31 +98,47 @@ def move(training: Training) -> None:
 
 
 class Census(TorchDispatchMode):
-    """The names of all operations, forward and backward, each with the type of its first tensor."""
+    """The names of all operations on the device, forward and backward, each with the type of its first tensor there."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.seen: set[tuple[str, torch.dtype | None]] = set()
+        self.seen: set[tuple[str, torch.dtype]] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        dtype = next((value.dtype for value in args if isinstance(value, Tensor)), None)
-        self.seen.add((func.overloadpacket.__name__, dtype))
-        return func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
+        given = chain.from_iterable(content if isinstance(content, list) else [content] for content in (*args, result))
+        there = [value.dtype for value in given if isinstance(value, Tensor) and value.is_meta]
+        if there:
+            self.seen.add((func.overloadpacket.__name__, there[0]))
+        return result
+
+
+def brought_home(patch: pytest.MonkeyPatch) -> None:
+    """`cpu` and `item` give something, as from a device with numbers; everything else that asks for one raises."""
+    to_host, to_number = Tensor.cpu, Tensor.item
+    zeros = lambda x: torch.zeros(x.shape, dtype=x.dtype)  # noqa: E731
+    patch.setattr(Tensor, "cpu", lambda self: zeros(self) if self.is_meta else to_host(self))
+    patch.setattr(Tensor, "item", lambda self: 1.0 if self.is_meta else to_number(self))
 
 
 @functools.cache
-def operations(name: str, protocol: str, reachable: bool) -> frozenset[tuple[str, torch.dtype | None]]:
+def operations(name: str, protocol: str, reachable: bool) -> frozenset[tuple[str, torch.dtype]]:
     training = late(name, protocol, reachable)
     move(training)
     with pytest.MonkeyPatch.context() as patch, Census() as census:
         patch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # knows no such device, and is off anyway
-        while not training.finished:
+        while training.n < ITERATIONS:
             training.iterate()
+        brought_home(patch)
+        training.evaluate()
+    assert training.history[-1]["iteration"] == ITERATIONS
     return frozenset(census.seen)
 
 
 @EVERY_CELL
-def test_a_step_asks_the_device_for_nothing(name: str, protocol: str, reachable: bool) -> None:
+def test_a_step_asks_the_device_for_nothing_and_an_evaluation_by_cpu_and_item_alone(
+    name: str, protocol: str, reachable: bool
+) -> None:
     """Nor mixes it with the host: either would raise."""
     assert "convolution_backward" in {operation for operation, _ in operations(name, protocol, reachable)}
 

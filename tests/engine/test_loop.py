@@ -9,14 +9,16 @@ import numpy as np
 import pytest
 import torch
 
+from safeecgmatch.cells import Cell
 from safeecgmatch.engine.checkpoint import Checkpoint
 from safeecgmatch.engine.contract import Losses
+from safeecgmatch.engine.fingerprint import resolve
 from safeecgmatch.engine.loop import Best, Diverged, Training, is_better
 from safeecgmatch.engine.monitor import Monitor, warnings_of
 from safeecgmatch.files import read_json
-from safeecgmatch.launching.cell import Session, Stopped
+from safeecgmatch.launching.cell import Cost, Session, Stopped, restored
 from safeecgmatch.launching.outputs import history_csv, warnings_in, write_outputs
-from tests.methods.harness import make_training
+from tests.methods.harness import demo_params, make_training, phantom_store, split_data
 
 SHORT = {"iterations": 6, "epoch": 2, "batch": 8}
 
@@ -127,7 +129,7 @@ def diverge(training: Training) -> None:
 
 def test_a_loss_that_is_not_finite_never_overwrites_the_checkpoint(tmp_path):
     training, _, _ = make_training("supervised", **SHORT)
-    session = Session(training, Checkpoint(tmp_path, "abc"), every=1)
+    session = Session(training, Checkpoint(tmp_path, "abc"), 1, Cost())
     training.iterate()
     session.save()
     diverge(training)
@@ -179,17 +181,18 @@ def test_warnings_are_a_column_of_the_history():
 
 
 @pytest.mark.parametrize("name", ["supervised", "fixmatch"])
-def test_stopped_and_resumed_gives_the_same_bytes(tmp_path, name):
+def test_stopped_and_resumed_gives_the_same_bytes(tmp_path, capsys, name):
     options = SHORT | {"iterations": 8, "epoch": 4}
     whole, sets, inputs = make_training(name, **options)
     whole.run(lambda _: None, lambda _: None)
     config = {"x": 1}
     write_outputs(tmp_path / "whole", whole, sets, config, inputs, generated=False)
 
+    checkpoint = Checkpoint(tmp_path / "scratch", "abc")
+    resolved = resolve(demo_params(**options), Cell("ptbxl", name, 60, 1), split_data(phantom_store(), "ptbxl", 60, 1))
     for stop_after in (2, 5, 7):  # before, between and after evaluations
-        training, _, _ = make_training(name, **options)
-        session = Session(training, Checkpoint(tmp_path / "scratch", "abc"), every=3)
-        session.restore()
+        training, _, before = restored(resolved, inputs, checkpoint)
+        session = Session(training, checkpoint, 3, before)
 
         def show(done, session=session, stop_after=stop_after):
             if done.n == stop_after:
@@ -198,12 +201,13 @@ def test_stopped_and_resumed_gives_the_same_bytes(tmp_path, name):
         with pytest.raises(Stopped) as stop:
             session.run(show, lambda _: None)
         assert stop.value.status == 143
-    training, sets, inputs = make_training(name, **options)
-    session = Session(training, Checkpoint(tmp_path / "scratch", "abc"), every=3)
-    assert session.restore() == "" and training.n == 7
-    session.run(lambda _: None, lambda _: None)
+    training, sets, before = restored(resolved, inputs, checkpoint)
+    assert capsys.readouterr().err == "" and training.n == 7 and before.wall > 0
+    Session(training, checkpoint, 3, before).run(lambda _: None, lambda _: None)
     write_outputs(tmp_path / "resumed", training, sets, config, inputs, generated=False)
-    for file in ("predictions.npz", "history.csv", "model.safetensors", "summary.json", "config.yaml"):
+    files = sorted(file.name for file in (tmp_path / "whole").iterdir())
+    assert "trajectory.npz" in files and files == sorted(file.name for file in (tmp_path / "resumed").iterdir())
+    for file in files:
         assert (tmp_path / "whole" / file).read_bytes() == (tmp_path / "resumed" / file).read_bytes(), file
 
 

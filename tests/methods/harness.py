@@ -23,7 +23,7 @@ from safeecgmatch.profiles import compose_values
 
 ROOT = Path(__file__).resolve().parents[2]
 # Independent of the demo's own budget, which is tuned for its running time.
-BUDGET = {"iterations": 150, "epoch": 50, "warm_up": "1%", "batch": 32, "learning_rate": 0.01}
+BUDGET = {"iterations": 150, "epoch": 50, "batch": 32, "learning_rate": 0.01}
 _FOLDER = tempfile.TemporaryDirectory(prefix="safeecgmatch-phantom-")
 
 
@@ -53,7 +53,8 @@ def demo_params(protocol: str = "paper", methods: dict[str, Any] | None = None, 
     demo, paper = (compose_values(name, ROOT / "profiles") for name in ("demo", "paper"))
     content = demo | {"methods": paper["methods"], "checkpoint_every": 2}
     content["protocol"] = protocol
-    content["train"] |= BUDGET | train
+    iterations = train.get("iterations", BUDGET["iterations"])
+    content["train"] |= BUDGET | {"warm_up": max(1, round(iterations / 100))} | train
     content["model"]["width"] = width
     for name, section in (methods or {}).items():
         content["methods"][name] = content["methods"].get(name, {}) | section

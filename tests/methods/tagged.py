@@ -334,7 +334,7 @@ def follow(training: Training, oracle: Oracle, relative: float = 1e-8) -> list[E
         close(terms, expected.terms, f"iteration {n}", relative)
         close(sum(part.total for part in yielded), expected.total, f"total loss of iteration {n}", relative)
         yielded.clear()
-        if (n + 1) % oracle.setting.epoch == 0 or n + 1 == oracle.setting.iterations:
+        if (n + 1) % oracle.setting.epoch == 0:
             row = monitored(done[evaluated:], drawn[evaluated:], hidden) | oracle.evaluate(n + 1)
             close(rows.pop(), row, f"the row after {n + 1} iterations", relative)
             kept.add(n + 1, row, oracle)

@@ -11,8 +11,8 @@ from torch import Tensor
 from safeecgmatch.engine.loop import Row, Training
 from tests.methods.tagged import BATCH, Drawn, Expected, Oracle, Probe, close, cross_entropy, follow, strong, weak
 
-ITERATIONS, EVERY, WARM_UP = 24, 5, 3
-RELEASE_START = 2  # 4,000 of 50,000
+ITERATIONS, EVERY, WARM_UP = 25, 5, 3
+RELEASE_START = 20  # the fifth epoch
 DISTILL_START = 5  # 50,000 of 262,144
 DECAY = 0.9996 ** (50_000 / ITERATIONS)
 

@@ -101,7 +101,7 @@ def until(training: Training, iterations: int) -> CaliMatch:
 
 def test_adam_knows_nothing_of_a_temperature_before_the_start() -> None:
     """Its first update is then one whole learning rate, whatever the size of the gradient."""
-    training = toy_training("calimatch", "release", iterations=100)
+    training = toy_training("calimatch", "release", iterations=100, epoch=2)
     method = until(training, 8)
     temperatures = [method.branch.t_class, method.branch.t_ova]
     assert method.start == 8

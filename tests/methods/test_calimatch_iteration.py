@@ -149,7 +149,7 @@ class BranchOracle(nn.Module):
 
 
 READINGS = {
-    "paper": Reading("clamped", tempered_look_up=False, strict=False, over_batch=True),
+    "paper": Reading("clamped", tempered_look_up=False, strict=True, over_batch=True),
     "release": Reading("free", tempered_look_up=False, strict=False, over_batch=False),
 }
 
@@ -186,7 +186,7 @@ def test_calimatch(tagged: Any, protocol: str, initial: float) -> None:
     """Temperatures that start outside of their range show the clamp."""
     hyper = EAGER if initial < 2 else {"inlier_threshold": 0.4, "confidence_threshold": 0.38}
     changes = hyper if initial == 1.5 else hyper | {"initial_temperature": initial}
-    switches = {} if protocol == "paper" else {"start": "33%"}
+    switches = {} if protocol == "paper" else {"start": 16_500}
     training = tagged(
         "calimatch", protocol, ITERATIONS, EVERY, warm_up=START, learning_rate=0.03, hyper=changes, switches=switches
     )
@@ -204,7 +204,7 @@ def test_calimatch(tagged: Any, protocol: str, initial: float) -> None:
 @pytest.mark.parametrize("on", ["inlier_threshold", "confidence_threshold"])
 @pytest.mark.parametrize("protocol", ["paper", "release"])
 def test_a_record_on_a_threshold(tagged: Any, protocol: str, on: str) -> None:
-    """It is accepted: the boldest record, or the one most like an inlier, with the other threshold at 0."""
+    """The boldest record, or the one most like an inlier: the published code alone accepts it. The other one is 0."""
 
     def at_once(hyper: dict[str, float]) -> Training:
         switches = {"start": 0}
@@ -222,4 +222,4 @@ def test_a_record_on_a_threshold(tagged: Any, protocol: str, on: str) -> None:
     value = {"inlier_threshold": s, "confidence_threshold": p.max(dim=1).values}[on].max().item()
     training = at_once(hyper | {on: value})
     done = follow(training, CaliMatchOracle(training, protocol, 1.5, hyper | {on: value}, start=0))
-    assert done[0].accepted is not None and int(done[0].accepted.sum()) == 1
+    assert done[0].accepted is not None and int(done[0].accepted.sum()) == (protocol == "release")

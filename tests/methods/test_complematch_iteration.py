@@ -129,7 +129,7 @@ class CompleMatchOracle(CoTrainedOracle):
 def test_paper(tagged: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     cutoff = 0.95
     seed = 10  # rounding reaches 8e-9; biases before a normalisation have no gradient but noise, which Adam enlarges
-    switches = {"warm_up": "43%", "simclr_temperature": TAU, "warp_std": WARP_STD, "bin_dropout": SHARE}
+    switches = {"warm_up": 21_500, "simclr_temperature": TAU, "warp_std": WARP_STD, "bin_dropout": SHARE}
     training = tagged(
         "complematch", "paper", ITERATIONS, EVERY, seed=seed, learning_rate=0.05, switches=switches,
         hyper=SMALL | {"cutoff": cutoff},

@@ -20,7 +20,7 @@ from tests.methods.toy import CLASSES, assert_same, bits, run, run_to, toy_train
 
 PROTOCOLS = ("paper", "release")
 CELLS = [(name, protocol) for name in known_methods() for protocol in PROTOCOLS]
-STOP = 10  # inside every phase border that is at an evaluation
+STOP = 18  # between two evaluations, in the last phase of every method
 # The scope lets the tests of a cell follow each other, so that they share its run also where workers share the tests.
 EVERY_CELL = pytest.mark.parametrize(("name", "protocol"), CELLS, scope="module")
 

@@ -162,9 +162,9 @@ class ReleaseOracle(TaughtOracle):
 
 
 def new(tagged: Any, protocol: str, seed: int) -> Training:
-    switches = {"pretraining": "40%"} if protocol == "paper" else {"ramp": "50%"}
+    switches = {"pretraining": 20_000} if protocol == "paper" else {}
     return tagged(
-        "ecgmatch", protocol, ITERATIONS, EVERY, seed=seed, learning_rate=0.05, switches=switches,
+        "ecgmatch", protocol, ITERATIONS, EVERY, seed=seed, learning_rate=0.05, switches=switches, warm_up=RAMP,
         hyper={"ema_decay": 0.9998, "neighbours": NEIGHBOURS},
     )  # fmt: skip
 

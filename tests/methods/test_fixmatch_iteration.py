@@ -12,7 +12,7 @@ from safeecgmatch.engine.loop import Row, Training
 from tests.methods.tagged import Drawn, Expected, Oracle, Probe, cross_entropy, follow, strong, weak
 
 START, EVERY = 4, 3
-RAMP = 6  # half of the budget below, where the published code has 1 %
+RAMP = 6  # the warm-up under `release`
 
 
 class FixMatchOracle(Oracle):
@@ -55,10 +55,8 @@ class SupervisedOracle(FixMatchOracle):
 
 @pytest.mark.parametrize("protocol", ["paper", "release"])
 def test_fixmatch(tagged: Any, protocol: str) -> None:
-    switches = {} if protocol == "paper" else {"ramp": "50%"}
-    training = tagged(
-        "fixmatch", protocol, 12, EVERY, warm_up=START, learning_rate=0.05, hyper={"threshold": 0.6}, switches=switches
-    )
+    warm_up = START if protocol == "paper" else RAMP
+    training = tagged("fixmatch", protocol, 12, EVERY, warm_up=warm_up, learning_rate=0.05, hyper={"threshold": 0.6})
     done = follow(training, FixMatchOracle(training, protocol, 0.6))
     taken = [int(one.accepted.sum()) for one in done]  # type: ignore[union-attr]
     assert (sum(taken[:START]) > 0) == (protocol == "release") and 0 < sum(taken[START:]) < 4 * len(taken[START:])
@@ -66,16 +64,17 @@ def test_fixmatch(tagged: Any, protocol: str) -> None:
 
 @pytest.mark.parametrize("protocol", ["paper", "release"])
 def test_supervised(tagged: Any, protocol: str) -> None:
-    training = tagged("supervised", protocol, 8, EVERY, learning_rate=0.05)
+    training = tagged("supervised", protocol, 9, EVERY, learning_rate=0.05)
     follow(training, SupervisedOracle(training, protocol, 1.0))
 
 
 @pytest.mark.parametrize("protocol", ["paper", "release"])
 def test_a_record_on_the_threshold(tagged: Any, protocol: str) -> None:
-    training = tagged("fixmatch", protocol, 1, 1, warm_up=0)
+    warm_up = {"paper": 0, "release": 1}[protocol]
+    training = tagged("fixmatch", protocol, 1, 1, warm_up=warm_up)
     x_l, x_u = (batch := training.draw()[0]).x_l, batch.x_u
     z = training.method.network(torch.cat([weak(x_l), weak(x_u), strong(x_u)]))[len(x_l) :][: len(x_u)]
     threshold = z.softmax(dim=1).max(dim=1).values[0].item()
-    training = tagged("fixmatch", protocol, 2, 1, warm_up=0, hyper={"threshold": threshold})
+    training = tagged("fixmatch", protocol, 2, 1, warm_up=warm_up, hyper={"threshold": threshold})
     (first, _) = follow(training, FixMatchOracle(training, protocol, threshold, start=0, ramp=1))
     assert bool(first.accepted[0]) == (protocol == "paper")  # type: ignore[index]

@@ -122,11 +122,11 @@ def test_the_open_head_waits_under_paper_and_is_ramped_under_release() -> None:
 
 
 def test_queue_is_written_once_per_iteration_and_by_the_monitoring_pass_only_under_release() -> None:
-    paper = toy_training("iomatch", "paper", pool=300, iterations=100, epoch=50)
+    paper = toy_training("iomatch", "paper", pool=300, iterations=100, epoch=25)
     run_to(paper, 3)
     assert paper.method.alignment.pointer == 3
     assert int(paper.method.alignment.means.any(dim=1).sum()) == 3
-    release = toy_training("iomatch", "release", pool=300, iterations=100, epoch=50)
+    release = toy_training("iomatch", "release", pool=300, iterations=100, epoch=25)
     run_to(release, 1)  # 300 records are 3 batches of at most 128
     assert release.method.alignment.pointer == 3 + 1
     run_to(release, 39)  # an epoch is 38 iterations here, one pass over the pool

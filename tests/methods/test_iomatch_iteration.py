@@ -24,7 +24,7 @@ from tests.methods.tagged import (
 )
 from tests.methods.toy import only_losses
 
-ITERATIONS, EVERY, CLASSES = 30, 7, 3
+ITERATIONS, EVERY, CLASSES = 35, 7, 3
 BATCH, POOL = 15, 150  # the pool is two batches of the monitoring pass, and an epoch of ten iterations
 EPOCH, QUEUE = 10, 7
 START, RAMP = 4, 6
@@ -118,10 +118,10 @@ class IOMatchOracle(Oracle):
 def iomatch(tagged: Any, protocol: str, align: bool = True, cuts: Cuts = CUTS) -> tuple[Training, IOMatchOracle]:
     """Heads that are sure enough for every mask to let some records pass."""
     hyper = dict(zip(("threshold", "open_threshold", "outlier_threshold"), cuts, strict=True)) | {"queue": QUEUE}
-    switches = {"align": align} | ({} if protocol == "paper" else {"ramp": "20%"})
+    warm_up = START if protocol == "paper" else RAMP
     training = tagged(
-        "iomatch", protocol, ITERATIONS, EVERY, warm_up=START, learning_rate=0.01, hyper=hyper, switches=switches,
-        batch=BATCH, sets=noise_sets(POOL),
+        "iomatch", protocol, ITERATIONS, EVERY, warm_up=warm_up, learning_rate=0.01, hyper=hyper,
+        switches={"align": align}, batch=BATCH, sets=noise_sets(POOL),
     )  # fmt: skip
     generator, method = torch.Generator().manual_seed(1), training.method
     for layer in (

@@ -39,7 +39,7 @@ def test_the_pair_of_the_predicted_class_decides_and_a_tie_rejects() -> None:
 
 @pytest.mark.parametrize("protocol", ["paper", "release"])
 def test_before_the_start_there_is_no_selection_and_no_pseudo_label_loss(protocol: str) -> None:
-    training = toy_training("openmatch", protocol, iterations=500)
+    training = toy_training("openmatch", protocol, iterations=500, epoch=10)
     start = opened(training).start
     assert start == {"paper": 5, "release": 40}[protocol]
     with torch.no_grad():
@@ -103,7 +103,7 @@ def test_thresholds() -> None:
 
 
 def test_threshold_of_the_release_is_strict_and_an_empty_mask_gives_zero() -> None:
-    training = toy_training("openmatch", "release", iterations=100)
+    training = toy_training("openmatch", "release", iterations=100, epoch=2)
     for _ in range(10):
         training.iterate()
     row = training.monitor.summary()  # unit-norm features: nobody reaches 0.95 so early
@@ -111,7 +111,7 @@ def test_threshold_of_the_release_is_strict_and_an_empty_mask_gives_zero() -> No
 
 
 def test_forward_b_moves_the_batch_statistics_a_second_time() -> None:
-    training = toy_training("openmatch", "release", iterations=100)
+    training = toy_training("openmatch", "release", iterations=100, epoch=2)
     counts = []
     for _ in range(10):
         training.iterate()

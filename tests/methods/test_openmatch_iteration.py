@@ -117,7 +117,7 @@ class OpenMatchOracle(Oracle):
 def test_openmatch(tagged: Any, protocol: str, threshold: float | None, nobody: bool) -> None:
     """`paper` has no threshold of its own; one shows that its mean is over the batch."""
     switches = ({} if threshold is None else {"threshold": threshold}) | (
-        {} if protocol == "paper" else {"start": "33%"}
+        {} if protocol == "paper" else {"start": 16_500}
     )
     training = tagged("openmatch", protocol, ITERATIONS, EVERY, warm_up=START, learning_rate=0.03, switches=switches)
     ova: nn.Linear = training.method.ova

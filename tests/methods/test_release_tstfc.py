@@ -14,7 +14,7 @@ from tests.methods.toy import POOL, all_losses, assert_same, one_batch, run_to, 
 from tests.methods.vector_network import ToyNetwork
 from tests.vectors import load_vector
 
-ACTIVATED = {"warmup_counts": "iterations"}
+ACTIVATED = {"warmup_counts": "iterations", "warm_up": 1}
 
 
 def test_prediction_is_the_mean_of_the_logits() -> None:
@@ -74,8 +74,8 @@ def test_no_unlabelled_term_in_any_of_50_epochs() -> None:
 
 
 def test_the_warm_up_would_end_in_epoch_501() -> None:
-    method: Any = toy_training("tstfc", "release", iterations=50).method
-    assert not method.past_warm_up(499) and method.past_warm_up(500)
+    method: Any = toy_training("tstfc", "release", iterations=50, epoch=2).method
+    assert not method.past_warm_up(999) and method.past_warm_up(1_000)
 
 
 def test_counting_iterations_reaches_the_propagation() -> None:

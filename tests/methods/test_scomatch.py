@@ -139,7 +139,7 @@ def test_threshold_clock_under_release_starts_anew_in_each_epoch() -> None:
 
 def test_a_small_pool_has_a_threshold_clock_too() -> None:
     """U = max(1, pool / 64); an epoch of the published code lasts at least U + 1 iterations."""
-    method = toy_training("scomatch", "release", 20, 5, pool=8, switches={"start": 0}).method
+    method = toy_training("scomatch", "release", 20, 1, pool=8, switches={"start": 0}).method
     values = []
     for n in range(6):
         method.state = State((), torch.empty(0), torch.tensor([100, 0, 0, 90]), method.state.tau_ood)

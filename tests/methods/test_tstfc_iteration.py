@@ -13,7 +13,7 @@ from safeecgmatch.engine.loop import Row, Training
 from tests.methods.tagged import BATCH, POOL, Drawn, Expected, Oracle, Probe, close, cross_entropy, follow, weak
 
 pytestmark = pytest.mark.usefixtures("unit_features")
-ITERATIONS, EVERY, CLASSES = 14, 3, 3
+ITERATIONS, EVERY, CLASSES = 15, 3, 3
 WARM_UP, QUEUE, SIGMA, ALPHA = 4, 3, 0.25, 0.99
 NAMES = ("time", "freq")
 OTHER = {"time": "freq", "freq": "time"}
@@ -193,7 +193,7 @@ class PaperOracle(CoTrainedOracle):
     ("frequency_input", "seed"), [("amplitude_phase", 1), ("amplitude_phase", 2), ("amplitude", 3)]
 )
 def test_paper(tagged: Any, frequency_input: str, seed: int) -> None:
-    switches = {"warm_up": "30%", "frequency_input": frequency_input}
+    switches = {"warm_up": 15_000, "frequency_input": frequency_input}
     cutoff = 0.95
     training = tagged(
         "tstfc", "paper", ITERATIONS, EVERY, seed=seed, learning_rate=0.05, switches=switches,
@@ -272,12 +272,12 @@ class ReleaseOracle(TwoBranchOracle):
 
 
 NEVER = ITERATIONS
-# The warm-up as the switches state it, and the first iteration with a bank: one is made at evaluations only.
+# The warm-up, whatever the budget, and the first iteration with a bank: one is made at evaluations only.
 RELEASES = [
     ({}, NEVER, False),
-    ({"warm_up": 3}, 3, False),  # an epoch is one iteration here, and iteration 3 is in the fourth
-    ({"warm_up": 4}, 6, True),
-    ({"warm_up": 3 * 50_000 // ITERATIONS, "warmup_counts": "iterations"}, 6, False),
+    ({"warm_up": 1}, 3, False),  # iteration 3 is in the second epoch
+    ({"warm_up": 2}, 6, True),
+    ({"warm_up": 3, "warmup_counts": "iterations"}, 6, False),
 ]
 
 

@@ -89,6 +89,7 @@ def toy_training(
     The waves have two leads; a network for more can be counted, not run. Other labelled, unlabelled and validation
     records can be given as `sets`.
     """
+    assert iterations % epoch == 0, "a budget is whole epochs, as config.py demands"
     kind = method_class(protocol_switches(name, protocol, {}).get("module", name))
     setting = Setting(
         num_classes=CLASSES,

@@ -27,8 +27,9 @@ def write_params(project: Path, protocol: str = "paper", **datasets: str) -> Non
     """The demo's params with these datasets (name=folder), read in place."""
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
     params["protocol"] = protocol
-    for section in ("grid", "ablation", "sensitivity"):
-        params[section]["datasets"] = list(datasets)
+    lists = [params[section] for section in ("grid", "ablation", "variants", "sensitivity")]
+    for section in [*lists, *params["arms"].values()]:
+        section["datasets"] = list(datasets)
     sections = {
         name: {"source": "path", "path": path, "labels_per_class": 2, "pool_size": 40}
         for name, path in datasets.items()
@@ -55,7 +56,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def run(*stages: str, dataset: str = "ptbxl") -> None:
     for stage in stages:
         main = runpy.run_path(str(ROOT / "stages" / f"{stage}.py"))["main"]
-        main(dataset, ood=60, seed=1) if stage == "split" else main(dataset)
+        main(dataset, ood=60, seed=1, arm="") if stage == "split" else main(dataset)
 
 
 def one_sentence(stage: str, dataset: str = "ptbxl") -> str:

@@ -30,7 +30,7 @@ from safeecgmatch.predictions import acceptance, ood_score, read_arrays, reporte
 
 BATCH = 128  # as in training, so that the same records in the same order give the same bytes
 CONFIG, WEIGHTS, SUMMARY, PREDICTIONS = "config.yaml", "model.safetensors", "summary.json", "predictions.npz"
-FILES = (CONFIG, WEIGHTS, SUMMARY, PREDICTIONS, "history.csv")
+FILES = (CONFIG, WEIGHTS, SUMMARY, PREDICTIONS, "history.csv", "trajectory.npz")
 NEEDED = ("accept_threshold", "accept_share", "unseen_score", "generated_ecgs", "classes")
 NO_DEVICE = "This is research software and no medical device: do not base a diagnosis on it."
 GENERATED = "Trained on generated ECGs, not for use on people."
@@ -113,7 +113,7 @@ class Trained:
     @cached_property
     def code_changed(self) -> bool:
         """Whether the cell was trained by other code than that which answers now."""
-        now = hash_of([self.config["config_hash"], code_of(self.config["module"])])
+        now = hash_of([self.config["config_hash"], code_of(self.config["module"]), self.config.get("versions")])
         return bool(self.config.get("fingerprint") != now)  # older versions stored none
 
     def blank_rows(self, records: int) -> NDArray[np.int16]:

@@ -138,7 +138,7 @@ class CoTraining:
 def better_branch(outputs: dict[str, Tensor], labels: Tensor) -> int:
     """0 (time) or 1 (frequency), by accuracy of the class logits on validation; time wins a tie."""
     right = [(outputs[f"class_logits.{name}"].argmax(dim=1) == labels).sum() for name in CoTraining.BRANCHES]
-    return int(right[1] > right[0])
+    return int((right[1] > right[0]).item())
 
 
 def shared_cross_entropy(logits: Tensor, labels: Tensor, pseudo: Tensor, accepted: Tensor) -> Tensor:

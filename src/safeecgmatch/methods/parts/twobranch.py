@@ -92,7 +92,7 @@ class CoTrained(TwoBranch[C]):
         self.branch.fill_(better_branch(evaluation.outputs, evaluation.labels))
 
     def reported_branch(self) -> str:
-        return BRANCHES[int(self.branch)]
+        return BRANCHES[int(self.branch.item())]
 
     def memory(self) -> dict[str, Any]:
         return {"queues": self.co_training.state()}
