@@ -178,9 +178,13 @@ class SingleNetwork(Method[H, S]):
 def method_class(module: str) -> type[Method]:
     """The class `METHOD` of a method's module; imported by name, so that adding a method touches no other."""
     name = method_module(module)
+    file = f"src/{name.replace('.', '/')}.py"
     try:
-        return importlib.import_module(name).METHOD
+        found = getattr(importlib.import_module(name), "METHOD", None)
     except ModuleNotFoundError as error:
         if not name.startswith(str(error.name)):
             raise
-        raise UserError(f"no method '{module}': src/{name.replace('.', '/')}.py does not exist.") from None
+        raise UserError(f"no method '{module}': {file} does not exist.") from None
+    if not (isinstance(found, type) and issubclass(found, Method)):
+        raise UserError(f"{file} names no subclass of Method as METHOD; add `METHOD = YourMethod` at its end.")
+    return found
