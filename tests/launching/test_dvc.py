@@ -31,15 +31,16 @@ def in_trouble(when: str) -> None:
     subprocess.Popen(command, start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE).stdout.read(1)
 """
 KILLER = """
-import os, sys, time
+import contextlib, os, sys, time
 from pathlib import Path
 stage, dvc, trouble = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3].split()
 launcher = int(Path(f"/proc/{dvc}/stat").read_text().rpartition(")")[2].split()[1])
 size = Path("dvc.lock").stat().st_size
 if trouble[0] == "end":
     print(flush=True)
-    while Path(f"/proc/{stage}/cmdline").exists() and Path(f"/proc/{stage}/cmdline").read_bytes():
-        pass
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        while Path(f"/proc/{stage}/cmdline").read_bytes():
+            pass
     time.sleep(float(trouble[2]))
 if trouble[0] == "lock":
     print(flush=True)
