@@ -4,6 +4,9 @@ The folders draw the line. Modules in `engine/` and `methods/` decide prediction
 errors, progress, config) does not, and is not counted. A method's code is its own module and every counted module
 that it or the engine's entry imports, each without comments and docstrings. Nothing is imported to find that out, not
 even torch: `resolve` says in milliseconds what a cell would be trained with.
+
+The same reading of imports tells what any other stage of dvc.yaml depends on (`stage_of`): all modules that it reaches,
+and the files that are no Python beside them.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from safeecgmatch.protocols import method_module, switches
 SOURCES = Path(__file__).resolve().parents[2]
 PACKAGE = "safeecgmatch"
 DECIDING = (f"{PACKAGE}.engine.", f"{PACKAGE}.methods.")
+DATASETS = f"{PACKAGE}.data.datasets"
 LIBRARIES = ("torch", "numpy")  # whose versions decide bytes
 ENTRY = f"{PACKAGE}.engine.assembly"
 
@@ -42,10 +46,47 @@ def code_of(module: str) -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
+def stage_of(script: Path) -> dict[str, str]:
+    """Every module of this package that a stage's script reaches, and what lies beside them, with hashes.
+
+    Not the modules of the datasets: dvc.yaml names that of a stage's own dataset, so that adding one re-runs nothing.
+    """
+    text = script.read_text(encoding="utf-8")
+    found = {script.name: hash_of(bare_code(text))}
+    waiting, folders = [*imports_of(text)], set[Path]()
+    while waiting:
+        name = waiting.pop()
+        file = module_file(name)
+        if name in found or not name.startswith(PACKAGE) or file is None:
+            continue
+        text = file.read_text(encoding="utf-8")
+        waiting += imports_of(text)
+        if name == DATASETS:
+            waiting += [f"{DATASETS}.{module.stem}" for module in file.parent.glob("[a-z]*.py")]
+        found[name] = "" if name.startswith(f"{DATASETS}.") else hash_of(bare_code(text))
+        folders.add(file.parent)
+    beside = {file.relative_to(SOURCES).as_posix(): sha256_of(file) for folder in folders for file in no_python(folder)}
+    return dict(sorted((name, digest) for name, digest in (found | beside).items() if digest))
+
+
+def no_python(folder: Path) -> Iterator[Path]:
+    """Files of a package that are not Python, those of folders that are no packages included."""
+    for file in folder.iterdir():
+        if file.is_dir() and not any(file.glob("*.py")) and file.name != "__pycache__":
+            yield from no_python(file)
+        elif file.is_file() and file.suffix != ".py":
+            yield file
+
+
+def module_file(name: str) -> Path | None:
+    path = SOURCES / Path(*name.split("."))
+    return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None)
+
+
 def source(name: str) -> str:
     """The text of a module, nothing where there is no such module."""
-    file = (SOURCES / Path(*name.split("."))).with_suffix(".py")
-    return file.read_text(encoding="utf-8") if file.is_file() else ""
+    file = module_file(name)
+    return file.read_text(encoding="utf-8") if file else ""
 
 
 @cache

@@ -1,0 +1,94 @@
+"""What a stage depends on of the code: everything that it imports, and nothing that a comment can change."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from safeecgmatch.engine import fingerprint
+from safeecgmatch.engine.fingerprint import stage_of
+from safeecgmatch.files import read_yaml
+from tests.conftest import ROOT
+
+SCRIPTS = ("download", "filter", "split", "evaluate", "tables")
+GRAPH = read_yaml(ROOT / "dvc.yaml")["stages"]
+# Imported by name while a stage runs: lines of their own in dvc.yaml.
+OWN_LINES = ("safeecgmatch.data.datasets.", "safeecgmatch.data.phantom")
+
+
+def imported(script: str) -> set[str]:
+    """The modules of this package that are there when the script's own imports, late ones included, are done."""
+    code = f"""
+import ast, importlib, pathlib, sys
+sys.path.insert(0, {str(ROOT / "src")!r})
+waiting, seen = [pathlib.Path({str(ROOT / "stages" / script)!r}).with_suffix(".py").read_text()], set()
+while waiting:
+    for node in ast.walk(ast.parse(waiting.pop())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("safeecgmatch"):
+            module = importlib.import_module(node.module)
+            for name in node.names:
+                if not hasattr(module, name.name):
+                    importlib.import_module(node.module + "." + name.name)
+    for name, module in list(sys.modules.items()):
+        if name.startswith("safeecgmatch") and name not in seen and getattr(module, "__file__", None):
+            seen.add(name)
+            waiting.append(pathlib.Path(module.__file__).read_text())
+print("\\n".join(sorted(seen)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_stage_depends_on_all_that_it_imports(script: str) -> None:
+    found = stage_of(ROOT / "stages" / f"{script}.py")
+    empty = {name for name in imported(script) if not fingerprint.bare_code(fingerprint.source(name))}
+    missing = {name for name in imported(script) - empty if not name.startswith(OWN_LINES)} - set(found)
+    assert not missing
+    assert f"{script}.py" in found
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_the_graph_names_the_file_and_nothing_of_the_sources_but_the_datasets(script: str) -> None:
+    deps = [str(dep) for dep in GRAPH[script]["deps"]]
+    assert f"data/code/stages/{script}.json" in deps
+    own = [dep for dep in deps if dep.startswith("src/")]
+    assert all(re.match(r"src/safeecgmatch/data/(datasets/|phantom$)", dep) for dep in own)
+    assert ("src/safeecgmatch/data/datasets/${item.dataset}.py" in own) == (script in ("download", "filter", "split"))
+
+
+def test_what_is_no_python_counts() -> None:
+    tables, split = (set(stage_of(ROOT / "stages" / f"{name}.py")) for name in ("tables", "split"))
+    assert {"safeecgmatch/reporting/names.yaml", "safeecgmatch/reporting/claims.yaml"} <= tables
+    assert any(name.startswith("safeecgmatch/reporting/templates/") for name in tables)
+    assert "safeecgmatch/data/protocol.yaml" in split and "safeecgmatch/reporting/names.yaml" not in split
+
+
+@pytest.mark.parametrize(
+    ("file", "edit", "changed"),
+    [
+        ("safeecgmatch/data/splits.py", lambda text: text + "\nEXTRA = 1\n", {"split"}),
+        ("safeecgmatch/data/splits.py", lambda text: text + "\n# a remark\n", set()),
+        ("safeecgmatch/metrics.py", lambda text: text + "\nEXTRA = 1\n", {"evaluate", "tables"}),
+        ("safeecgmatch/reporting/names.yaml", lambda text: text + "\n", {"evaluate", "tables"}),
+        ("safeecgmatch/data/datasets/ptbxl.py", lambda text: text + "\nEXTRA = 1\n", set()),
+        ("safeecgmatch/files.py", lambda text: text + "\nEXTRA = 1\n", set(SCRIPTS)),
+        ("safeecgmatch/launching/run.py", lambda text: text + "\nEXTRA = 1\n", set()),
+    ],
+)
+def test_an_edit_reaches_the_stages_that_use_it(
+    tmp_path: Path, monkeypatch, file: str, edit, changed: set[str]
+) -> None:
+    sources = tmp_path / "src"
+    shutil.copytree(ROOT / "src", sources, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    monkeypatch.setattr(fingerprint, "SOURCES", sources)
+    before = {name: stage_of(ROOT / "stages" / f"{name}.py") for name in SCRIPTS}
+    target = sources / file
+    target.write_text(edit(target.read_text(encoding="utf-8")), encoding="utf-8")
+    after = {name: stage_of(ROOT / "stages" / f"{name}.py") for name in SCRIPTS}
+    assert {name for name in SCRIPTS if before[name] != after[name]} == changed
