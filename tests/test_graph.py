@@ -13,19 +13,24 @@ from tests.micro import Project, micro_params
 
 STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
 PACKAGE = "src/safeecgmatch"
-PROPOSED = {"train_safeecgmatch@ptbxl-60-1", "train_ablation@ptbxl-no_cal-60-1", "train_sensitivity@ptbxl-3.0-60-1"}
+PROPOSED = {
+    "train_safeecgmatch@ptbxl-60-1", "train_reading@ptbxl-learned_t-60-1", "train_ablation@ptbxl-no_cal-60-1",
+    "train_sensitivity@ptbxl-3.0-60-1",
+}  # fmt: skip
+FIXMATCH = {"train@ptbxl-fixmatch-60-1", "train_seen_pool@ptbxl-fixmatch-1"}
 
 
 def test_every_cell_depends_on_its_methods_fingerprint():
-    assert "data/code/${item.method}.json" in STAGES["train"]["deps"]
+    for stage in ("train", "train_seen_pool", "train_val150"):
+        assert "data/code/${item.method}.json" in STAGES[stage]["deps"]
     assert "data/code/safeecgmatch.json" in STAGES["train_safeecgmatch"]["deps"]
     assert {"src/safeecgmatch/engine", "src/safeecgmatch/methods"} <= set(STAGES["code"]["deps"])
     assert {"protocol", "methods"} <= set(STAGES["code"]["params"])
 
 
-def test_the_three_stages_of_safeecgmatch_have_the_same_code():
-    assert STAGES["train_ablation"]["deps"] == STAGES["train_safeecgmatch"]["deps"]
-    assert STAGES["train_sensitivity"]["deps"] == STAGES["train_safeecgmatch"]["deps"]
+@pytest.mark.parametrize("stage", ["train_reading", "train_ablation", "train_variant", "train_sensitivity"])
+def test_the_stages_of_safeecgmatch_have_the_same_code(stage):
+    assert STAGES[stage]["deps"] == STAGES["train_safeecgmatch"]["deps"]
 
 
 def test_only_safeecgmatch_depends_on_the_weight_of_the_frequency_branch():
@@ -88,7 +93,7 @@ def test_what_cannot_change_a_prediction_trains_nothing_again(project: Project):
 
 @pytest.mark.parametrize(
     ("method", "stale"),
-    [("fixmatch", {"train@ptbxl-fixmatch-60-1"}), ("calimatch", PROPOSED), ("scomatch", set())],
+    [("fixmatch", FIXMATCH), ("calimatch", PROPOSED), ("scomatch", set())],
 )
 def test_a_number_in_a_method_trains_that_method_and_those_built_on_it(project: Project, method, stale):
     project.edit((f"{PACKAGE}/methods/{method}/method.py", "", "\nSHARE = 0.5\n"))

@@ -34,7 +34,9 @@ def test_one_command_makes_every_cell_and_the_tables(launched):
     assert output.count("taken over from scratch") == len(wanted), "DVC trained what was trained"
     for cell in wanted:
         files = sorted(path.name for path in (project.root / "runs" / cell.path).iterdir())
-        assert files == ["config.yaml", "history.csv", "model.safetensors", "predictions.npz", "summary.json"]
+        assert files == [
+            "config.yaml", "history.csv", "model.safetensors", "predictions.npz", "summary.json", "trajectory.npz"
+        ]  # fmt: skip
     assert {path.name for path in (project.root / REPORTS).iterdir()} - {"report.pdf"} == {
         "metrics.csv", "runs.csv", "contrasts.csv", "headline.json", "plots", "tables", "figures",
         "README.md", "report.html", "report.tex",
@@ -174,7 +176,7 @@ def test_a_checkpoint_survives_harmless_edits_and_is_refused_after_a_real_one(pr
 
 
 def test_an_experiment_with_another_weight_and_without_a_method_trains_safeecgmatch_alone(project):
-    changes = ["-S", "lambda_sum=3", "-S", "grid.methods=[supervised]"]
+    changes = ["-S", "lambda_sum=3", "-S", "grid.methods=[supervised]", "-S", "arms.seen_pool.methods=[]"]
     output = project.run("dvc", "exp", "run", *changes, "--name", "heavy")
     assert stages_run(output) == ["train_safeecgmatch@ptbxl-60-1", "evaluate", "tables"]
     assert set(project.read("metrics.csv")["method"]) == {"supervised", "safeecgmatch"}
