@@ -22,9 +22,9 @@ FIXMATCH = {"train@ptbxl-fixmatch-60-1", "train_seen_pool@ptbxl-fixmatch-1"}
 
 def test_every_cell_depends_on_its_methods_fingerprint():
     for stage in ("train", "train_seen_pool", "train_val150"):
-        assert "data/code/${item.method}.json" in STAGES[stage]["deps"]
-    assert "data/code/safeecgmatch.json" in STAGES["train_safeecgmatch"]["deps"]
-    assert {"src/safeecgmatch/engine", "src/safeecgmatch/methods"} <= set(STAGES["code"]["deps"])
+        assert "data/code/methods/${item.method}.json" in STAGES[stage]["deps"]
+    assert "data/code/methods/safeecgmatch.json" in STAGES["train_safeecgmatch"]["deps"]
+    assert set(STAGES["code"]["deps"]) == {"src/safeecgmatch", "stages"}
     assert {"protocol", "methods"} <= set(STAGES["code"]["params"])
 
 

@@ -12,8 +12,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from safeecgmatch.data.datasets import known_datasets
-from safeecgmatch.engine.fingerprint import imports_of
 from safeecgmatch.engine.signal_store import SignalStore
 from safeecgmatch.engine.split_files import load_split
 from safeecgmatch.files import read_json
@@ -146,16 +144,3 @@ def test_the_steps_of_contributing_add_a_dataset(project: Path) -> None:
     assert "dropped: unsafe name 1" in printed
     split = load_split(project / "data/splits/clinic/60/1")
     assert (split.seen, split.unseen, len(split.pool)) == (("NORM", "AF", "LBBB"), ("PACED",), 40)
-
-
-def test_filter_depends_on_all_code_that_makes_a_store_and_on_no_other_dataset() -> None:
-    deps = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]["filter"]["deps"]
-    for dataset in known_datasets():
-        listed = {file.replace("${item.dataset}", dataset) for file in deps}
-        waiting, found = ["safeecgmatch.data.filtering", f"safeecgmatch.data.datasets.{dataset}"], set[str]()
-        while waiting:
-            file = f"src/{waiting.pop().replace('.', '/')}.py"
-            if file.startswith("src/safeecgmatch/data/") and file not in found and (ROOT / file).is_file():
-                found.add(file)
-                waiting += imports_of((ROOT / file).read_text())
-        assert found == {file for file in listed if file.startswith("src/safeecgmatch/data/") and file.endswith(".py")}
