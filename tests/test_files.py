@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+
 import pytest
 
 from safeecgmatch.files import atomic_path, project_root, read_json, sha256_of, write_json
@@ -32,6 +36,25 @@ def test_a_folder_replaces_an_older_one(tmp_path):
             (partial / content).write_text(content)
     assert [path.name for path in target.iterdir()] == ["second"]
     assert list(tmp_path.iterdir()) == [target]
+
+
+def test_what_a_killed_process_left_goes_with_the_next_write(tmp_path):
+    """Beside the same target only, and never what a living process writes."""
+    code = f"""
+import os, pathlib, signal
+from safeecgmatch.files import atomic_path
+for name in ("figures", "other"):
+    manager = atomic_path(pathlib.Path({str(tmp_path)!r}) / name)
+    (manager.__enter__() / "half").mkdir(parents=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    assert subprocess.run([sys.executable, "-c", code]).returncode == -signal.SIGKILL
+    assert len(list(tmp_path.iterdir())) == 2
+    with atomic_path(tmp_path / "figures") as outer, atomic_path(tmp_path / "figures") as inner:
+        inner.mkdir()
+        outer.mkdir()
+        assert outer.is_dir()
+    assert sorted(path.name.split(".")[1] or path.name for path in tmp_path.glob(".*")) == ["other"]
 
 
 def test_json_and_digest(tmp_path):

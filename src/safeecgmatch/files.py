@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import platform
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -26,7 +27,8 @@ def atomic_path(target: Path, durable: bool = False) -> Iterator[Path]:
     before the rename, so that not even a power cut leaves a name without its content.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    _remove_leftovers(target)
+    scratch = Path(tempfile.mkdtemp(prefix=f"{_prefix(target)}{os.getpid()}.", dir=target.parent))
     try:
         partial = scratch / target.name
         yield partial
@@ -39,6 +41,28 @@ def atomic_path(target: Path, durable: bool = False) -> Iterator[Path]:
             _sync(target.parent)
     finally:
         shutil.rmtree(scratch)
+
+
+def _prefix(target: Path) -> str:
+    return f".{target.name}.{platform.node()}."
+
+
+def _remove_leftovers(target: Path) -> None:
+    """What killed processes of this machine left beside `target`."""
+    for folder in target.parent.glob(f"{_prefix(target)}*.*"):
+        number = folder.name.removeprefix(_prefix(target)).partition(".")[0]
+        if number.isdigit() and not _is_alive(int(number)):
+            shutil.rmtree(folder, ignore_errors=True)  # another process may be removing it too
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # somebody else's
+    return True
 
 
 def _flush(path: Path) -> None:
