@@ -43,8 +43,8 @@ def test_what_a_killed_process_left_goes_with_the_next_write(tmp_path):
     code = f"""
 import os, pathlib, signal
 from safeecgmatch.files import atomic_path
-for name in ("figures", "other"):
-    manager = atomic_path(pathlib.Path({str(tmp_path)!r}) / name)
+managers = [atomic_path(pathlib.Path({str(tmp_path)!r}) / name) for name in ("figures", "other")]
+for manager in managers:
     (manager.__enter__() / "half").mkdir(parents=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
