@@ -23,7 +23,7 @@ from safeecgmatch.profiles import compose_values
 
 ROOT = Path(__file__).resolve().parents[2]
 # Independent of the demo's own budget, which is tuned for its running time.
-BUDGET = {"iterations": 150, "epoch": 50, "batch": 32, "learning_rate": 0.01}
+BUDGET = {"iterations": 150, "epoch": 10, "batch": 32, "learning_rate": 0.01}
 _FOLDER = tempfile.TemporaryDirectory(prefix="safeecgmatch-phantom-")
 
 
