@@ -27,7 +27,7 @@ def main(dataset: str = typer.Option(..., help="A section of `data` in params.ya
     target = Path("data/filtered") / dataset
     try:
         params = load_params()
-        files = [file.file for file in locate(Request.of(dataset, params.data), manifest_of(dataset))]
+        files = {file.file: file.sha256 for file in locate(Request.of(dataset, params.data), manifest_of(dataset))}
         preprocessing = find_dataset(dataset).preprocessing(switches("data", params.protocol, params.data.switches))
         rate = params.data.sampling_rate
         report = filter_dataset(dataset, dataset_folder(dataset), target, rate, preprocessing, files)

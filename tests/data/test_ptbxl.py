@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from safeecgmatch.data.datasets import ptbxl
+from safeecgmatch.data.readers import Archive
 from safeecgmatch.data.selection import is_safe
 from safeecgmatch.errors import UserError
 from tests.data.tiny import write_csv, write_ptbxl
@@ -20,7 +21,7 @@ def name_of(number: int) -> str:
 def verdicts(folder: Path, *rows: tuple[object, str, str]) -> tuple[dict[str, str], dict[str, str]]:
     """Labels of the kept records, reasons of the dropped ones."""
     write_ptbxl(folder, rows)
-    selected = ptbxl.select(folder, 100, [])
+    selected = ptbxl.select(Archive(folder), 100)
     return {c.record: c.label for c in selected.candidates}, {d.record: d.reason for d in selected.dropped}
 
 
@@ -41,7 +42,7 @@ def test_two_codes_of_one_superclass_are_one_label(tmp_path: Path) -> None:
     write_ptbxl(tmp_path, [(1, "{'IMI': 100.0, 'AMI': 15.0}", name_of(1))])
     rows = [("IMI", "1.0", "MI"), ("AMI", "1.0", "MI")]
     write_csv(tmp_path / "scp_statements.csv", ["", "diagnostic", "diagnostic_class"], rows)
-    assert [candidate.label for candidate in ptbxl.select(tmp_path, 100, []).candidates] == ["MI"]
+    assert [candidate.label for candidate in ptbxl.select(Archive(tmp_path), 100).candidates] == ["MI"]
 
 
 def test_rows_are_in_ascending_ecg_id_as_a_number(tmp_path: Path) -> None:
@@ -51,7 +52,7 @@ def test_rows_are_in_ascending_ecg_id_as_a_number(tmp_path: Path) -> None:
 
 def test_patient_fold_and_path(tmp_path: Path) -> None:
     write_ptbxl(tmp_path, [(7, "{'NORM': 1.0}", name_of(7))])
-    [candidate] = ptbxl.select(tmp_path, 100, []).candidates
+    [candidate] = ptbxl.select(Archive(tmp_path), 100).candidates
     assert (candidate.patient, candidate.fold, candidate.header) == ("7", "1", "records100/00000/00007_lr.hea")
 
 
@@ -62,7 +63,7 @@ def test_one_rule_says_which_files_are_needed_and_read(tmp_path: Path, rate: int
     assert wanted == {"ptbxl_database.csv", "scp_statements.csv", f"records{stored}"}
     assert 21_799 * files.estimate(f"records{stored}/00000/x.dat") == pytest.approx(5.2e6 * stored, rel=0.05)
     write_ptbxl(tmp_path, [(7, "{'NORM': 1.0}", "lr/7", "hr/7")])
-    [candidate] = ptbxl.select(tmp_path, rate, []).candidates
+    [candidate] = ptbxl.select(Archive(tmp_path), rate).candidates
     assert candidate.header == {100: "lr/7.hea", 500: "hr/7.hea"}[stored]
 
 
@@ -113,22 +114,22 @@ def test_a_missing_table_or_column_is_named(tmp_path: Path) -> None:
     write_ptbxl(tmp_path, [(1, "{'NORM': 1.0}", name_of(1))])
     write_csv(tmp_path / "ptbxl_database.csv", ["ecg_id", "patient_id", "filename_lr"], [])
     with pytest.raises(UserError, match=r"ptbxl_database\.csv has no column 'scp_codes'"):
-        ptbxl.select(tmp_path, 100, [])
+        ptbxl.select(Archive(tmp_path), 100)
     (tmp_path / "ptbxl_database.csv").unlink()
     with pytest.raises(UserError, match=r"ptbxl_database\.csv is missing: run the download stage"):
-        ptbxl.select(tmp_path, 100, [])
+        ptbxl.select(Archive(tmp_path), 100)
 
 
 def test_a_binary_table_is_one_sentence(tmp_path: Path) -> None:
     write_ptbxl(tmp_path, [])
     (tmp_path / "ptbxl_database.csv").write_bytes(b"\xff\xfe\x00\x01" * 100)
     with pytest.raises(UserError, match="is not a readable CSV file"):
-        ptbxl.select(tmp_path, 100, [])
+        ptbxl.select(Archive(tmp_path), 100)
 
 
 @pytest.mark.real
 def test_counts_of_the_real_table(material: Path) -> None:
-    selected = ptbxl.select(material / "data" / "ptbxl", 100, [])
+    selected = ptbxl.select(Archive(material / "data" / "ptbxl"), 100)
     counts = Counter(candidate.label for candidate in selected.candidates)
     assert counts == {"NORM": 9069, "MI": 2532, "STTC": 2400, "CD": 1708, "HYP": 535}
     assert Counter(drop.reason for drop in selected.dropped) == {"no label": 411, "multi-label": 5144}

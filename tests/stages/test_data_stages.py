@@ -102,6 +102,27 @@ def test_a_fault_is_one_sentence_and_leaves_nothing(project: Path) -> None:
     assert not list((project / "data").glob("[mfs]*/*"))
 
 
+@pytest.mark.parametrize(
+    ("dataset", "file"),
+    [
+        ("ptbxl", "records100/00000/00007_lr.dat"),
+        ("ptbxl", "records100/00000/00007_lr.hea"),
+        ("ptbxl", "ptbxl_database.csv"),
+        ("cinc21", "training/georgia/g1/E07.mat"),
+        ("cinc21", "training/georgia/g1/E07.hea"),
+    ],
+)
+def test_filter_reads_no_file_that_has_changed_since_it_was_verified(project: Path, dataset: str, file: str) -> None:
+    run("download", dataset=dataset)
+    path = project / "mirror" / dataset / file
+    content = bytearray(path.read_bytes())
+    content[-3:-1] = content[-2:-4:-1] if content[-3] != content[-2] else b"~~"  # two bytes, the same size
+    path.write_bytes(content)
+    sentence = one_sentence("filter", dataset)
+    assert f"{path.name} has changed since `download` verified it: run `dvc repro -f download@{dataset}`" in sentence
+    assert not (project / "data/filtered").exists() or not list((project / "data/filtered").iterdir())
+
+
 def test_a_manifest_from_the_cache_moves_the_link_to_its_archive(project: Path) -> None:
     """DVC restores what an earlier run wrote without running `download`: here the manifest of an earlier source."""
     manifest, signals = project / "data/manifests/ptbxl.csv", project / "data/filtered/ptbxl/signals.npy"

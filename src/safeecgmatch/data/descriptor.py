@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from safeecgmatch.data.readers import Archive
 from safeecgmatch.data.selection import Verdicts
 
 HEADER_BYTES = 700
@@ -61,7 +62,7 @@ class OpenSet:
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset:
-    """`files` and `select` are asked for a sampling rate; `select` judges the listed files of an archive's folder.
+    """`files` and `select` are asked for a sampling rate; `select` judges the records of an archive.
 
     The last two are for datasets whose protocols differ: which preprocessing the switches ask for, and which other
     task they set at an OOD level (None: the usual one).
@@ -69,7 +70,7 @@ class Dataset:
 
     url: str  # the folder of the published files, with SHA256SUMS.txt
     files: Callable[[int], Files]
-    select: Callable[[Path, int, Sequence[str]], Verdicts]
+    select: Callable[[Archive, int], Verdicts]
     seen: tuple[str, ...]
     unseen: tuple[str, ...]
     preprocessing: Callable[[Switches], str] = lambda switches: "none"

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import ast
 import csv
+import io
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
-from pathlib import Path
 
 from safeecgmatch.data.descriptor import Dataset, Files
+from safeecgmatch.data.readers import Archive, Unreadable
 from safeecgmatch.data.selection import MULTI_LABEL, NO_LABEL, UNREADABLE, UNSAFE, Candidate, Drop, Verdicts, is_safe
 from safeecgmatch.errors import UserError
 
@@ -37,23 +38,23 @@ def files(sampling_rate: int) -> Files:
     return Files(f"records{rate}", "dat", 12 * 10 * 2 * rate, tables={DATABASE: 7_000_000, STATEMENTS: 10_000})
 
 
-def read_csv(source: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
+def read_csv(archive: Archive, table: str, columns: tuple[str, ...]) -> list[dict[str, str]]:
+    source = archive.folder / table
     try:
-        with source.open(encoding="utf-8-sig", newline="") as stream:
-            reader = csv.DictReader(stream, restval="")
-            missing = [column for column in columns if column not in (reader.fieldnames or [])]
-            if missing:
-                raise UserError(f"{source} has no column {missing[0]!r}: is it the table of PTB-XL? Download it again.")
-            return list(reader)
-    except FileNotFoundError:
-        raise UserError(f"{source} is missing: run the download stage of ptbxl first.") from None
+        reader = csv.DictReader(io.StringIO(archive.read(table).decode("utf-8-sig"), newline=""), restval="")
+        missing = [column for column in columns if column not in (reader.fieldnames or [])]
+        if missing:
+            raise UserError(f"{source} has no column {missing[0]!r}: is it the table of PTB-XL? Download it again.")
+        return list(reader)
+    except Unreadable as error:
+        raise UserError(f"{archive.folder}: {error}: run the download stage of ptbxl first.") from None
     except (csv.Error, UnicodeDecodeError) as error:
         raise UserError(f"{source} is not a readable CSV file ({error}): download it again.") from error
 
 
-def superclass_of_code(statements: Path) -> dict[str, str]:
+def superclass_of_code(archive: Archive) -> dict[str, str]:
     """SCP code -> superclass, for the diagnostic statements only."""
-    rows = read_csv(statements, ("", "diagnostic", "diagnostic_class"))
+    rows = read_csv(archive, STATEMENTS, ("", "diagnostic", "diagnostic_class"))
     return {
         row[""]: row["diagnostic_class"]
         for row in rows
@@ -106,11 +107,11 @@ def check_counts(rows: int, counts: Mapping[str, int]) -> list[str]:
     return []
 
 
-def select(folder: Path, sampling_rate: int, files: Sequence[str]) -> Verdicts:
-    """The table lists the records; `files` is not asked."""
+def select(archive: Archive, sampling_rate: int) -> Verdicts:
+    """Judge the records that the table lists."""
     column = FILENAMES[stored_rate(sampling_rate)]
-    classes = superclass_of_code(folder / STATEMENTS)
-    rows = read_csv(folder / DATABASE, ("ecg_id", "patient_id", "scp_codes", column))
+    classes = superclass_of_code(archive)
+    rows = read_csv(archive, DATABASE, ("ecg_id", "patient_id", "scp_codes", column))
     verdicts = Verdicts.of([_judge(row, classes, column) for row in sorted(rows, key=_number)])
     counts = Counter(candidate.label for candidate in verdicts.candidates)
     return replace(verdicts, warnings=check_counts(len(rows), counts))
