@@ -118,7 +118,7 @@ BAD = {
     "unit 'mmHg', which is not a voltage": recording(GOOD, unit="mmHg"),
     "sampling rate is 49 Hz, and at least 50 Hz": recording(GOOD, 49),
     "sampling rate is nan Hz": recording(GOOD, float("nan")),
-    "samples are beyond 32 mV": recording(GOOD, unit="V"),
+    "V6 is beyond 32 mV": recording(GOOD, unit="V"),
     "missing after the first 10 s, and its 500 Hz need resampling": recording(
         with_lead(sines(500, 12), 2, np.nan, 5500), 500
     ),

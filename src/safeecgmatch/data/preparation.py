@@ -21,6 +21,7 @@ STANDARDISED = ("ecgmatch",)  # the batch is standardised per record and lead wh
 
 BAND_HZ = (1.0, 47.0)
 BAND_ORDER = 3
+RATES_HZ = (50.0, 100_000.0)  # of a recording
 SHORTEST_SECONDS = 1.0  # shorter records are dropped, longer ones zero-padded
 LARGEST = np.iinfo(np.int16).max  # 32.767 mV; no heart reaches it
 
@@ -78,6 +79,8 @@ def prepare(recording: Recording, sampling_rate: int, preprocessing: str, row: N
     samples = SECONDS * sampling_rate
     if recording.leads != len(LEADS):
         raise Rejected(selection.WRONG_LEADS, f"{recording.leads} leads, not {len(LEADS)}")
+    if not RATES_HZ[0] <= recording.rate <= RATES_HZ[1]:
+        raise Rejected(selection.UNREADABLE, f"its sampling rate is {recording.rate:g} Hz")
     other_rate = round(recording.rate) != sampling_rate
     filtered = preprocessing == "ecgmatch"
     used = recording if other_rate or filtered else recording.head(samples)
@@ -88,17 +91,21 @@ def prepare(recording: Recording, sampling_rate: int, preprocessing: str, row: N
         raise Rejected(selection.INVALID, detail)
     if len(used.values) < SHORTEST_SECONDS * recording.rate:
         raise Rejected(selection.TOO_SHORT, f"{len(used.values)} samples at {recording.rate:g} Hz")
-    signal: NDArray[np.number] = used.microvolts()
-    if filtered:
-        signal = band_pass(signal.astype(np.float64), recording.rate)
-    if other_rate:
-        signal = resample(signal.astype(np.float64), recording.rate, sampling_rate)
+    with np.errstate(over="ignore", invalid="ignore"):  # a gain of 1e-300; what comes of it is rejected below
+        signal: NDArray[np.number] = used.microvolts()
+        if filtered:
+            signal = band_pass(signal.astype(np.float64), recording.rate)
+        if other_rate:
+            signal = resample(signal.astype(np.float64), recording.rate, sampling_rate)
     signal = signal[:samples]
     clipped = 0
     if signal.dtype != np.int16:
-        signal = np.rint(signal)
-        clipped = int((np.abs(signal) > LARGEST).sum())
-        signal = np.clip(signal, -LARGEST, LARGEST)
+        beyond = ~(np.abs(np.rint(signal)) <= LARGEST)  # by `not`, so that it holds what is no number too
+        wrong = beyond.mean(axis=0) > 0.5
+        if wrong.any():
+            raise Rejected(selection.IMPLAUSIBLE, f"more than half of {_names(wrong[None])} is beyond 32 mV")
+        clipped = int(beyond.sum())
+        signal = np.clip(np.rint(signal), -LARGEST, LARGEST)
     row[:, : len(signal)] = signal.T
     silent = ~np.atleast_1d(row.any(axis=1))
     if silent.any():

@@ -8,6 +8,7 @@ What is read is checked on the way: a listed file against the digest of the mani
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,15 +22,18 @@ from numpy.typing import NDArray
 from safeecgmatch.errors import UserError
 
 INVALID = np.iinfo(np.int16).min  # WFDB's mark of a missing sample in format 16
+LARGEST_HEADER = 200_000  # bytes; those of 12 leads have about 700, and a parser should not be fed a novel
 MICROVOLTS = {"mv": 1e3, "uv": 1.0, "v": 1e6}
 
 # A header may name files only in its own folder: no separators, no leading dot.
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
-_FORMAT = re.compile(r"16(?:x1)?(?:\+(\d+))?")
+# Numbers are of bounded length: Python refuses to read 5,000 digits, and 400 of them are infinite.
+_FORMAT = re.compile(r"16(?:x1)?(?:\+(\d{1,12}))?")
 _GAIN = re.compile(r"(\d+\.?\d*(?:[eE][-+]?\d+)?)(?:\((-?\d+)\))?(?:/(\S+))?")
 _INTEGER = re.compile(r"-?\d+")
+_COUNT = re.compile(r"\d{1,12}")
 _CHECKSUM = re.compile(r"-?\d{1,5}")
-_RATE = re.compile(r"\d+\.?\d*")
+_RATE = re.compile(r"\d{1,12}\.?\d*")
 
 
 class Unreadable(Exception):
@@ -119,10 +123,10 @@ def parse_header(lines: list[list[str]]) -> Header | None:
     if len(lines) < 2 or len(lines[0]) < 4 or "/" in lines[0][0]:
         return None
     _, leads, rate, samples = lines[0][:4]
-    if not (leads.isdecimal() and samples.isdecimal() and _RATE.fullmatch(rate) and len(lines) == int(leads) + 1):
+    if not (_COUNT.fullmatch(leads) and _COUNT.fullmatch(samples) and _RATE.fullmatch(rate)):
         return None
     signals = lines[1:]
-    if min(map(len, signals)) < 5 or len({line[0] for line in signals}) != 1 or float(rate) == 0:
+    if len(signals) != int(leads) or min(map(len, signals)) < 5 or len({line[0] for line in signals}) != 1:
         return None
     storage = _storage(tuple((line[1], line[2], line[4]) for line in signals))
     names = tuple(" ".join(line[8:]) for line in signals)
@@ -155,6 +159,9 @@ def _signal(form: str, gain: str, zero: str) -> tuple[int, float, float, str]:
 def read_bytes(file: Path) -> bytes:
     try:
         with FileIO(file) as stream:  # no buffer: opening files is a good part of reading a record
+            size = os.fstat(stream.fileno()).st_size
+            if size > LARGEST_HEADER and file.suffix == ".hea":
+                raise Unreadable(f"{file.name} has {size:,} bytes, and no header is that long")
             return stream.readall()
     except FileNotFoundError:
         raise Unreadable(f"{file.name} is missing") from None
@@ -251,7 +258,8 @@ def read_with_wfdb(header: Path) -> Recording:
     except Unreadable:
         raise
     except Exception as error:  # wfdb raises anything from IndexError to its own classes on damaged files
-        raise Unreadable(f"{header.name} cannot be read by wfdb ({type(error).__name__}: {error})") from error
+        reason = f"{type(error).__name__}: {error}"[:200]
+        raise Unreadable(f"{header.name} cannot be read by wfdb ({reason})") from error
     if values.ndim != 2:
         raise Unreadable(f"{header.name} holds no signal")
     return Recording(float(record.fs), values, np.ones(values.shape[1]), np.zeros(values.shape[1]), units, names)
