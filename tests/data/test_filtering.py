@@ -67,6 +67,9 @@ def bad_archive(tmp_path: Path) -> Path:
     missing[17, 5] = -32768
     write_cinc(folder, "X7", AF, values=missing)
     write_cinc(folder, "X8", AF, gain="0.1/mV")
+    flat = waves(1, 5000)
+    flat[:, 2] = 3
+    write_cinc(folder, "X0", AF, values=flat)
     write_cinc(folder, "E1", AF, 99, source="z_copy")
     write_cinc(folder, "X 9", AF)
     write_cinc(folder, "Y1", AF, file="../../../secret.dat")
@@ -76,6 +79,7 @@ def bad_archive(tmp_path: Path) -> Path:
 def test_every_reason_is_told_and_the_good_records_are_kept(bad_archive: Path, tmp_path: Path) -> None:
     report = filter_dataset("cinc21", bad_archive, tmp_path / "out", 500, "release")
     assert reasons(report) == {
+        "X0": "flat lead",
         "X1": "multi-label",
         "X2": "no label",
         "X3": "unreadable",
@@ -205,7 +209,7 @@ def test_a_bad_header_is_a_dropped_record_with_a_reason(tmp_path: Path, preproce
     write_cinc(tmp_path / "in", "E1", AF)
     started = time.monotonic()
     report = filter_dataset("cinc21", tmp_path / "in", tmp_path / "out", 100, preprocessing)
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < 10  # one of them alone took 21 s
     assert SignalStore.open(tmp_path / "out").records.tolist() == ["E1"]
     assert report["clipped"] == []
     details = {drop["record"]: f"{drop['reason']}: {drop.get('detail', '')}" for drop in report["dropped"]}

@@ -4,10 +4,13 @@ import ast
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from safeecgmatch.data.datasets import ptbxl
-from safeecgmatch.data.readers import Archive
+from safeecgmatch.data.preparation import prepare, resample
+from safeecgmatch.data.readers import Archive, read_record
 from safeecgmatch.data.selection import is_safe
 from safeecgmatch.errors import UserError
 from tests.data.tiny import write_csv, write_ptbxl
@@ -147,3 +150,41 @@ def test_the_short_way_to_the_codes_is_that_of_python(text: str) -> None:
     except SyntaxError:
         wanted = None
     assert ptbxl.parse_codes(text) == wanted
+
+
+def sines(rate: float, later: float = 0.0) -> NDArray[np.float64]:
+    """12 s, each lead with its own frequency and offset."""
+    time = (np.arange(round(rate * 12)) + later) / rate
+    return np.stack([np.sin(2 * np.pi * (0.973 + 0.237 * lead) * time) + lead / 10 for lead in range(12)], axis=1)
+
+
+@pytest.mark.parametrize("rate", [50, 128, 257, 360, 359.9999, 500.1, 977, 1000, 2048])
+def test_any_rate_goes_to_100_hz_an_eighth_of_a_sample_later(rate: float) -> None:
+    inner = slice(100, 1100)
+    made = ptbxl.resample(sines(rate), rate, 100)
+    np.testing.assert_allclose(made[inner], sines(100, later=0.125)[inner], atol=0.02)
+
+
+def test_what_100_hz_cannot_hold_is_filtered_out_and_the_rest_kept() -> None:
+    for hertz, smallest, largest in ((5, 0.99, 1.01), (40, 0.95, 1.02), (50, 0, 0.05), (60, 0, 0.02), (95, 0, 0.02)):
+        wave = np.sin(2 * np.pi * hertz * np.arange(5000) / 500)[:, None] * np.ones((1, 12))
+        left = np.abs(ptbxl.resample(wave, 500, 100)[50:-50]).max()
+        assert smallest <= left <= largest, hertz
+
+
+def test_other_rates_are_reached_as_usual() -> None:
+    np.testing.assert_array_equal(ptbxl.resample(sines(500), 500, 250), resample(sines(500), 500, 250))
+
+
+@pytest.mark.real
+@pytest.mark.slow
+def test_500_hz_records_become_the_published_100_hz_ones(ptbxl_mirror: Path) -> None:
+    """50 that the mirror holds at both rates, but for their ends within a microvolt; by FFT it would be 17."""
+    off = []
+    for fast in sorted((ptbxl_mirror / "records500").rglob("*.hea"))[:50]:
+        slow = ptbxl_mirror / "records100" / fast.parent.name / fast.name.replace("_hr", "_lr")
+        rows = [np.zeros((12, 1000), dtype=np.int16) for _ in range(2)]
+        for header, row in zip((fast, slow), rows, strict=True):
+            prepare(read_record(header), ptbxl.DATASET.preparation(100, "none"), row)
+        off.append(np.sqrt(np.mean((rows[0] - rows[1].astype(float))[:, 50:-50] ** 2)))
+    assert len(off) == 50 and np.median(off) < 1

@@ -95,7 +95,7 @@ def test_a_zip_that_leads_outside_is_refused(made: Made, tmp_path: Path) -> None
 def test_bad_records_get_a_sentence_each_and_the_others_go_on(made: Made, records: Path, tmp_path: Path) -> None:
     (empty := tmp_path / "empty").mkdir()
     values = waves(1, 1000)
-    write_record(records / "short.hea", values[:900])
+    write_record(records / "short.hea", values[:90])
     flat = values.copy()
     flat[:, 5] = 7
     write_record(records / "flat.hea", flat)
@@ -109,9 +109,9 @@ def test_bad_records_get_a_sentence_each_and_the_others_go_on(made: Made, record
     assert result.exit_code == 1
     assert len(lines(result)) == 5
     sentences = dict(line.split(": ", 1) for line in result.stderr.splitlines() if not line.startswith("predict:"))
-    assert sentences[f"{records}/short"] == "it is 9 s long, and 10 s are needed."
-    assert sentences[f"{records}/flat"] == "lead aVF is flat."
-    assert sentences[f"{records}/holes"] == "1 samples are missing or not numbers in lead I."
+    assert sentences[f"{records}/short"] == "too short: 90 samples at 100 Hz."
+    assert sentences[f"{records}/flat"] == "flat lead: lead aVF."
+    assert "1 missing samples, the first at sample 3, lead I" in sentences[f"{records}/holes"]
     assert "cut.dat holds 4 samples per lead, its header says 1000" in sentences[f"{records}/cut"]
     assert "cannot be read by wfdb" in sentences[f"{records}/noise"]
     assert sentences[str(tmp_path / "gone")] == "gone.hea is missing."

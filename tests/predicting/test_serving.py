@@ -50,10 +50,10 @@ BAD: dict[str, dict[str, Any]] = {
     "lacks lead V6": {"leads": "I II III aVR aVL aVF V1 V2 V3 V4 V5 V7".split()},
     "sampling rate is -100 Hz": {"sampling_rate": -100.0},
     "sampling_rate must be a number": {"sampling_rate": "fast"},
-    "10 s are needed": {"sampling_rate": 200.0},
+    "too short: 1000 samples at 2000 Hz": {"sampling_rate": 2000.0},
     "unit 'furlong'": {"units": "furlong"},
-    "lead.* flat": {"signals": [[0.1] * 1000] * 12},
-    "12000 samples are missing or not numbers": {"signals": [[None] * 1000] * 12},
+    "flat lead: lead I, II": {"signals": [[0.1] * 1000] * 12},
+    "12000 missing samples": {"signals": [[None] * 1000] * 12},
 }
 
 

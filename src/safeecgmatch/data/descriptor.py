@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from safeecgmatch.data.preparation import Preparation, Resample, resample
 from safeecgmatch.data.readers import Archive
 from safeecgmatch.data.selection import Verdicts
 
@@ -64,8 +65,9 @@ class OpenSet:
 class Dataset:
     """`files` and `select` are asked for a sampling rate; `select` judges the records of an archive.
 
-    The last two are for datasets whose protocols differ: which preprocessing the switches ask for, and which other
-    task they set at an OOD level (None: the usual one).
+    `resample` is for datasets whose publisher went from one rate to another in a way of its own. The last two are for
+    datasets whose protocols differ: which preprocessing the switches ask for, and which other task they set at an OOD
+    level (None: the usual one).
     """
 
     url: str  # the folder of the published files, with SHA256SUMS.txt
@@ -73,8 +75,12 @@ class Dataset:
     select: Callable[[Archive, int], Verdicts]
     seen: tuple[str, ...]
     unseen: tuple[str, ...]
+    resample: Resample = resample
     preprocessing: Callable[[Switches], str] = lambda switches: "none"
     other_task: Callable[[int, Switches], OpenSet | None] = lambda ood, switches: None
+
+    def preparation(self, sampling_rate: int, preprocessing: str) -> Preparation:
+        return Preparation(sampling_rate, preprocessing, self.resample)
 
     def open_set(self, ood: int, switches: Switches) -> OpenSet:
         return self.other_task(ood, switches) or OpenSet(self.seen, self.unseen)

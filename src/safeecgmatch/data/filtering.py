@@ -103,7 +103,7 @@ def filter_dataset(
             final: SimpleQueue[int] = SimpleQueue()
             checksum = aside.submit(hash_along, signals, final)
             label = f"filter {dataset}"
-            reading = Reading(archive, signals, sampling_rate, preprocessing)
+            reading = Reading(archive, signals, descriptor.preparation(sampling_rate, preprocessing))
             outcomes = read_all(reading, candidates, workers, label, final)
             kept, unusable = judge_outcomes(candidates, outcomes)
             report = make_report(selected, kept, outcomes, [*selected.dropped, *unusable], form)

@@ -17,12 +17,11 @@ from queue import SimpleQueue
 
 import numpy as np
 
-from safeecgmatch.data.preparation import Fit, Rejected, prepare
+from safeecgmatch.data.preparation import Fit, Preparation, Rejected, prepare
 from safeecgmatch.data.readers import Archive, Unreadable
 from safeecgmatch.data.rowfile import npy_header, row_bytes
 from safeecgmatch.data.selection import UNREADABLE, Candidate
 from safeecgmatch.errors import UserError
-from safeecgmatch.leads import LEADS, SECONDS
 from safeecgmatch.progress import Progress
 
 RECORDS_PER_BLOCK = 32
@@ -35,8 +34,7 @@ class Reading:
 
     archive: Archive
     signals: Path
-    sampling_rate: int
-    preprocessing: str
+    preparation: Preparation
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,7 @@ def _ingest_shared(block: Block) -> list[Fit]:
 def _read_one(reading: Reading, header: str, row: np.ndarray) -> Fit:
     row.fill(0)
     try:
-        return prepare(reading.archive.record(header), reading.sampling_rate, reading.preprocessing, row)
+        return prepare(reading.archive.record(header), reading.preparation, row)
     except Unreadable as error:
         return Fit(reason=UNREADABLE, detail=str(error))
     except Rejected as error:
@@ -72,7 +70,7 @@ def _read_one(reading: Reading, header: str, row: np.ndarray) -> Fit:
 def ingest(reading: Reading, block: Block) -> list[Fit]:
     """Read one block of records and write its rows; runs in a worker."""
     # One row, used again and again: it stays in the processor's cache from reading to writing.
-    row = np.empty((len(LEADS), SECONDS * reading.sampling_rate), dtype=np.int16)
+    row = np.empty(reading.preparation.shape, dtype=np.int16)
     outcomes = []
     with reading.signals.open("r+b", buffering=0) as stream:
         for number, header in enumerate(block.headers):
@@ -111,7 +109,7 @@ def read_all(
     """
     if workers is None:
         workers = 1 if len(candidates) < WORTH_WORKERS else os.cpu_count() or 1
-    samples = SECONDS * reading.sampling_rate
+    _, samples = reading.preparation.shape
     begin, size = len(npy_header(len(candidates), samples)), row_bytes(samples)
     headers = [candidate.header for candidate in candidates]
     blocks = [

@@ -38,6 +38,7 @@ class Block:
 
     jobs: list[Job] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)  # samples of each row before zero-padding
     bad: list[Answer] = field(default_factory=list)
     rows: NDArray[np.int16] = field(default_factory=lambda: np.empty(0, dtype=np.int16))
     inputs: list[Tensor] = field(default_factory=list)
@@ -66,19 +67,20 @@ def read_blocks(jobs: Sequence[Job], trained: Trained) -> Iterator[Block]:
         for job in left:
             row = rows[len(block.jobs)]
             try:
-                note = conform(read_record(job.header), trained.sampling_rate, trained.preprocessing, row)
+                fit, note = conform(read_record(job.header), trained.preparation, row)
             except (Refused, Unreadable) as error:
                 row[:] = 0
                 block.bad.append(Answer(job.title, error=str(error), label=job.label))
                 continue
             block.jobs.append(job)
             block.notes.append(note)
+            block.lengths.append(fit.length)
             if len(block.jobs) == BATCH:
                 break
         if not block.jobs and not block.bad:
             return
         block.rows = rows[: len(block.jobs)]
-        block.inputs = trained.inputs(block.rows)
+        block.inputs = trained.inputs(block.rows, block.lengths)
         yield block
 
 

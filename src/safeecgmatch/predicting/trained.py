@@ -16,7 +16,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from safeecgmatch.data.preparation import STANDARDISED
+from safeecgmatch.data.datasets import find_dataset
+from safeecgmatch.data.preparation import STANDARDISED, Preparation
 from safeecgmatch.engine.assembly import Inputs, build
 from safeecgmatch.engine.fingerprint import code_of
 from safeecgmatch.engine.method import Method
@@ -102,8 +103,10 @@ class Trained:
         return int(self.config["data"]["sampling_rate"])
 
     @property
-    def preprocessing(self) -> str:
-        return str(self.config["data"]["preprocessing"])
+    def preparation(self) -> Preparation:
+        """As filter had it for this cell's data."""
+        dataset, data = find_dataset(self.config["cell"]["dataset"]), self.config["data"]
+        return dataset.preparation(self.sampling_rate, data["preprocessing"])
 
     @property
     def notice(self) -> str:
@@ -117,11 +120,11 @@ class Trained:
         return bool(self.config.get("fingerprint") != now)  # older versions stored none
 
     def blank_rows(self, records: int) -> NDArray[np.int16]:
-        return np.zeros((records, len(LEADS), SECONDS * self.sampling_rate), dtype=np.int16)
+        return np.zeros((records, *self.preparation.shape), dtype=np.int16)
 
-    def inputs(self, rows: NDArray[np.int16]) -> list[Tensor]:
+    def inputs(self, rows: NDArray[np.int16], lengths: Sequence[int]) -> list[Tensor]:
         """Rows as `conform` writes them, in batches as the network sees them, by the code that feeds a training."""
-        source = SignalSource(store_of(rows, self.config), self.device)
+        source = SignalSource(store_of(rows, lengths, self.config), self.device)
         return [source.gather(part) for part in torch.arange(len(rows)).split(BATCH)]
 
     @torch.no_grad()
@@ -164,7 +167,7 @@ def usable_device(trained_on: str) -> str:
     return "cpu" if trained_on == "cpu" else "auto"
 
 
-def store_of(rows: NDArray[np.int16], config: dict[str, Any]) -> SignalStore:
+def store_of(rows: NDArray[np.int16], lengths: Sequence[int], config: dict[str, Any]) -> SignalStore:
     """Rows in memory as the training sees rows on disk."""
     preprocessing = config["data"]["preprocessing"]
     form = {
@@ -174,7 +177,7 @@ def store_of(rows: NDArray[np.int16], config: dict[str, Any]) -> SignalStore:
         "samples": rows.shape[2],
         "standardise": preprocessing in STANDARDISED,
     }
-    entries = [Entry(str(number), "", "", "", "", rows.shape[2]) for number in range(len(rows))]
+    entries = [Entry(str(number), "", "", "", "", length) for number, length in enumerate(lengths)]
     return SignalStore(Path(), rows, entries, form)  # type: ignore[arg-type]
 
 
@@ -184,4 +187,6 @@ def blank_inputs(config: dict[str, Any]) -> Inputs:
     rows = np.arange(len(seen))
     parts = {name: rows for part in PARTS for name in (part, f"{part}_label")}
     blank = np.zeros((len(seen), len(LEADS), SECONDS * config["data"]["sampling_rate"]), dtype=np.int16)
-    return Inputs(store_of(blank, config), Split(seen=seen, unseen=unseen, summary={}, **parts))
+    return Inputs(
+        store_of(blank, [blank.shape[2]] * len(seen), config), Split(seen=seen, unseen=unseen, summary={}, **parts)
+    )

@@ -12,8 +12,13 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from fractions import Fraction
 from functools import lru_cache
 
+import numpy as np
+from numpy.typing import NDArray
+
+from safeecgmatch.data import preparation
 from safeecgmatch.data.descriptor import Dataset, Files
 from safeecgmatch.data.readers import Archive, Unreadable
 from safeecgmatch.data.selection import MULTI_LABEL, NO_LABEL, UNREADABLE, UNSAFE, Candidate, Drop, Verdicts, is_safe
@@ -117,4 +122,38 @@ def select(archive: Archive, sampling_rate: int) -> Verdicts:
     return replace(verdicts, warnings=check_counts(len(rows), counts))
 
 
-DATASET = Dataset(url="https://physionet.org/files/ptb-xl/1.0.3/", files=files, select=select, seen=SEEN, unseen=UNSEEN)
+# The low-pass before a change of rate. The published 100 Hz records are the 500 Hz records through such a filter (least
+# squares give it to 0.4 microvolts), read an eighth of a sample later. When an ECG begins means nothing, but a narrow
+# network trained on the former answers 4 % of borderline records differently at another phase.
+PASSED, KAISER, TAPS_PER_FACTOR, LATER = 0.9, 5.0, 20, 0.125
+LARGEST_FACTOR = 10_000  # of the ratio of two rates: 977 Hz is exact, 359.9999 Hz becomes 360 Hz
+
+
+@lru_cache(maxsize=16)
+def low_pass(up: int, down: int) -> NDArray[np.float64]:
+    """Kaiser-windowed sinc at `up` times the old rate: passes up to 0.9 of the lower Nyquist frequency, reads later."""
+    half, larger = TAPS_PER_FACTOR * max(up, down), max(up, down)
+    place = np.arange(-half, half + 1)
+    taps = np.sinc(PASSED / larger * (place + LATER * down)) * np.kaiser(2 * half + 1, KAISER)
+    return taps / taps.sum()
+
+
+def resample(signal: NDArray[np.float64], rate: float, wanted: int) -> NDArray[np.float64]:
+    """To 100 Hz as the publisher went there, by a polyphase filter with ends continued as a line; else as usual."""
+    from scipy.signal import resample_poly  # only where rates differ
+
+    if wanted != 100:
+        return preparation.resample(signal, rate, wanted)
+    ratio = Fraction(wanted / rate).limit_denominator(LARGEST_FACTOR)
+    up, down = ratio.numerator, ratio.denominator
+    return resample_poly(signal, up, down, axis=0, window=low_pass(up, down), padtype="line")
+
+
+DATASET = Dataset(
+    url="https://physionet.org/files/ptb-xl/1.0.3/",
+    files=files,
+    select=select,
+    seen=SEEN,
+    unseen=UNSEEN,
+    resample=resample,
+)
