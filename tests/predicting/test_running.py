@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
 import shutil
 import zipfile
@@ -139,6 +140,33 @@ def test_an_output_of_unknown_form_is_refused_before_the_work(made: Made, record
     result = predict(made, records, "--output", "answers.xlsx")
     assert isinstance(result.exception, UserError) and "neither in .csv nor in .json" in str(result.exception)
     assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("option", "place"),
+    [("--output", "/proc/x.csv"), ("--output", "file/x.json"), ("--output", "d.csv"), ("--plot", "file"),
+     ("--plot", "/proc/x"), ("--plot", "file/pages")],
+)  # fmt: skip
+def test_a_place_that_cannot_be_written_is_said_before_the_work(
+    made: Made, records: Path, tmp_path: Path, option: str, place: str
+) -> None:
+    (tmp_path / "file").write_text("params")
+    (tmp_path / "d.csv").mkdir()
+    result = predict(made, records, option, tmp_path / place)
+    assert isinstance(result.exception, UserError) and str(tmp_path / place) in str(result.exception)
+    assert result.stdout == "" and (tmp_path / "file").read_text() == "params"
+
+
+def test_a_disk_that_fills_up_is_one_sentence(
+    made: Made, records: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("safeecgmatch.predicting.answers.atomic_path", full)
+    for option, place in (("--output", "x.csv"), ("--plot", "pages")):
+        result = predict(made, records, option, tmp_path / place)
+        assert isinstance(result.exception, UserError) and "No space left on device" in str(result.exception)
 
 
 def test_a_page_per_record(made: Made, records: Path, tmp_path: Path) -> None:

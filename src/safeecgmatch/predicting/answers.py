@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -98,19 +100,35 @@ def as_row(answer: Answer, trained: Trained) -> dict[str, Any]:
     }
 
 
-def check_output(target: Path) -> None:
+@contextmanager
+def writing(target: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{target} cannot be written ({error.strerror}): name another place.") from error
+
+
+def check_places(output: Path | None, plots: Path | None) -> None:
     """Before the work, not after it."""
-    if target.suffix not in FORMATS:
-        raise UserError(f"--output {target} ends neither in .csv nor in .json: name a file that does.")
+    if output is not None and output.suffix not in FORMATS:
+        raise UserError(f"--output {output} ends neither in .csv nor in .json: name a file that does.")
+    if output is not None and output.is_dir():
+        raise UserError(f"--output {output} is a folder: name a file.")
+    for target, folder in ((output, output and output.parent), (plots, plots)):
+        if target is not None and folder is not None:
+            with writing(target):
+                folder.mkdir(parents=True, exist_ok=True)
+                tempfile.TemporaryFile(dir=folder).close()
 
 
 def write_answers(target: Path, answers: Sequence[Answer], trained: Trained, report: dict[str, Any] | None) -> None:
     """The notice stands in every line of a CSV, because lines are what gets copied from one."""
     rows = [as_row(answer, trained) for answer in answers]
     if target.suffix == ".json":
-        write_json(target, {**describe(trained), "records": rows} | ({"labelled": report} if report else {}))
+        with writing(target):
+            write_json(target, {**describe(trained), "records": rows} | ({"labelled": report} if report else {}))
         return
-    with atomic_path(target) as partial, partial.open("w", encoding="utf-8", newline="") as stream:
+    with writing(target), atomic_path(target) as partial, partial.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow([*rows[0], "notice"])
         writer.writerows([*row.values(), trained.notice] for row in rows)
@@ -142,5 +160,5 @@ def draw_answer(folder: Path, answer: Answer, signal: NDArray[np.int16], trained
     scale = f"{trained.sampling_rate} Hz, 25 mm/s, 10 mm/mV"
     draw.text((page.width - margin, 64), scale, fill=INK, font=small, anchor="rs")
     draw.text((margin, page.height - 14), trained.notice, fill=INK, font=small, anchor="ls")
-    with atomic_path(folder / page_name(answer)) as partial:
+    with writing(folder), atomic_path(folder / page_name(answer)) as partial:
         page.save(partial, format="PNG", compress_level=3)

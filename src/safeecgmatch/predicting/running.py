@@ -15,7 +15,7 @@ from torch import Tensor
 
 from safeecgmatch.data.readers import Unreadable, read_record
 from safeecgmatch.errors import UserError
-from safeecgmatch.predicting.answers import Answer, answers_of, check_output, draw_answer, write_answers
+from safeecgmatch.predicting.answers import Answer, answers_of, check_places, draw_answer, write_answers
 from safeecgmatch.predicting.conforming import Refused, conform
 from safeecgmatch.predicting.labelled import as_text, judge, labels_in
 from safeecgmatch.predicting.recordings import Place, opened
@@ -109,8 +109,7 @@ def predict(
     trained: Trained, arguments: Sequence[str], output: Path | None, plots: Path | None, labels: bool, out: TextIO
 ) -> int:
     """Answer every record that the arguments name; returns the number of those that got no answer."""
-    if output is not None:
-        check_output(output)
+    check_places(output, plots)
     with opened(arguments) as places:
         listed = list(list_jobs(places, trained, labels))
         jobs = [entry for entry in listed if isinstance(entry, Job)]
