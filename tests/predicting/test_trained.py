@@ -86,6 +86,10 @@ def damage(folder: Path, file: str, how: Callable[[dict], object]) -> None:
     (folder / file).write_text(dump(content))
 
 
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
 DAMAGES: dict[str, Callable[[Path], object]] = {
     r"has no model\.safetensors, so it is no finished cell": lambda cell: (cell / "model.safetensors").unlink(),
     r"has no predictions\.npz": lambda cell: (cell / "predictions.npz").unlink(),
@@ -97,6 +101,9 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
         cell, "summary.json", lambda summary: summary.update(diverged="The loss stopped being finite.")
     ),
     r"summary\.json is damaged": lambda cell: (cell / "summary.json").write_text("{"),
+    "this version can load.*not a zip file": lambda cell: cut(cell / "predictions.npz"),
+    "this version can load.*(YAML|Error)": lambda cell: cut(cell / "config.yaml"),
+    "this version can load.*(utf|UTF)-8": lambda cell: (cell / "config.yaml").write_bytes(b"cell: \xff\xfe"),
     "no cell that this version can load": lambda cell: (cell / "model.safetensors").write_bytes(b"not weights"),
     "this version can load.*KeyError: 'train'": lambda cell: damage(
         cell, "config.yaml", lambda config: config.pop("train")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -39,7 +40,8 @@ CHANGED = "The code that decides predictions has changed since this cell was tra
 AGAIN = "train the cell again with this version"
 # What a config, weights or predictions of another version, or damaged ones, can lead to.
 LOADING_FAULTS = (
-    AttributeError, KeyError, OSError, RuntimeError, SafetensorError, TypeError, UserError, ValueError
+    AttributeError, BadZipFile, EOFError, KeyError, OSError, RuntimeError, SafetensorError, TypeError, UserError,
+    ValueError,
 )  # fmt: skip
 
 
@@ -79,8 +81,8 @@ class Trained:
         """`accept`: another share of seen validation records to accept than the one in summary.json."""
         summary = read_summary(folder / SUMMARY)
         check_files(folder)
-        config = read_yaml(folder / CONFIG)
         try:
+            config = read_yaml(folder / CONFIG)
             predictions = read_arrays(folder / PREDICTIONS)
             branch = reported_branch(predictions)
             chosen = summary if accept is None else acceptance(predictions, accept)
