@@ -122,6 +122,41 @@ def test_bad_records_get_a_sentence_each_and_the_others_go_on(made: Made, record
     assert all((row["predicted"] is None) == (row["error"] is not None) for row in rows)
 
 
+CONTROL = "\x1b]0;owned\x07\x1b[2J\u202e"
+
+
+def test_names_do_not_command_the_terminal(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a record's nor a folder's nor a zip's, nor a lead's in a header."""
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / f"ward{CONTROL}"
+    values = waves(1, 1000)
+    header = write_record(folder / "good.hea", values)
+    write_record(folder / "lead.hea", values)
+    (folder / "lead.hea").write_text(header.read_text().replace("good", "lead").replace(" V6", f" V{CONTROL}"))
+    write_record(folder / f"bad{CONTROL}.hea", values)
+    archive = Path(shutil.make_archive(f"zip{CONTROL}", "zip", folder))
+    for arguments in ([folder.name], [archive.name], [f"{folder.name}/good.hea"], [f"gone{CONTROL}"]):
+        result = predict(made, *arguments, "-o", "out.csv")
+        printed = result.output + (str(result.exception) if isinstance(result.exception, UserError) else "")
+        written = Path("out.csv").read_text(encoding="utf-8")
+        assert all(letter.isprintable() or letter == "\n" for letter in printed + written), arguments
+        assert "\\x1b]0;owned\\x07" in printed and "\\u202e" in printed
+    assert "(its signals are named: I, II, III" in predict(made, folder.name).stderr
+
+
+def test_a_name_is_no_formula_in_a_csv(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = ["=cmd|calc", "+1", "-1", "@x"]
+    for name in names:
+        write_record(tmp_path / f"{name}.hea", waves(1, 1000), file="a.dat", line="a 12 100 1000")
+    shutil.move("=cmd|calc.dat", "a.dat")
+    predict(made, "--output", "out.csv", "--", *names, "=gone")
+    rows = list(csv.DictReader(Path("out.csv").read_text().splitlines()))
+    assert sorted(row["record"] for row in rows) == sorted(f"'{name}" for name in (*names, "=gone"))
+    assert {row["error"] for row in rows} == {"", "'=gone.hea is missing"}
+    assert all(not value.startswith(("=", "+", "-", "@")) for row in rows for value in row.values())
+
+
 def test_nothing_but_bad_records(made: Made, tmp_path: Path) -> None:
     result = predict(made, tmp_path / "gone", "--output", tmp_path / "out.csv")
     assert result.exit_code == 1 and lines(result) == []

@@ -131,7 +131,12 @@ def write_answers(target: Path, answers: Sequence[Answer], trained: Trained, rep
     with writing(target), atomic_path(target) as partial, partial.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow([*rows[0], "notice"])
-        writer.writerows([*row.values(), trained.notice] for row in rows)
+        writer.writerows([*map(harmless, row.values()), trained.notice] for row in rows)
+
+
+def harmless(cell: Any) -> Any:
+    """A text that a spreadsheet would take for a formula, with the apostrophe that makes it a text there."""
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@")) else cell
 
 
 def page_name(answer: Answer) -> str:

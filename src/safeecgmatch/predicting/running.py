@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from safeecgmatch.data.inventory import printable
 from safeecgmatch.data.readers import Unreadable, read_record
 from safeecgmatch.errors import UserError
 from safeecgmatch.predicting.answers import Answer, answers_of, check_places, draw_answer, write_answers
@@ -70,7 +71,7 @@ def read_blocks(jobs: Sequence[Job], trained: Trained) -> Iterator[Block]:
                 fit, note = conform(read_record(job.header), trained.preparation, row)
             except (Refused, Unreadable) as error:
                 row[:] = 0
-                block.bad.append(Answer(job.title, error=str(error), label=job.label))
+                block.bad.append(Answer(job.title, error=printable(str(error)), label=job.label))
                 continue
             block.jobs.append(job)
             block.notes.append(note)
