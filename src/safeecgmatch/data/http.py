@@ -124,7 +124,8 @@ class Download:
                     reason = "no answer in time" if isinstance(root, TimeoutError) else str(root) or repr(root)
                     raise UserError(
                         f"{self.file.url} could not be fetched, {TRIES} tries in a row failed (last: {reason}): "
-                        "check the connection and run the same command again, it continues where it stopped."
+                        "check the connection and run the same command again, it continues where it stopped; with a "
+                        "copy of the archive, write `source: path` and its folder as `path` in params.yaml."
                     ) from fault
                 pause = FIRST_WAIT * 2 ** (failures - 1) * (0.5 + jitter.random() / 2)
                 if isinstance(fault, Retry) and fault.after is not None:
