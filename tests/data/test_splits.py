@@ -51,6 +51,19 @@ def test_validation_and_test_are_the_seen_part_in_the_same_order(ptb: SignalStor
     assert split.test.tolist() == split.open_test[split.open_test_label < 3].tolist()
 
 
+def test_a_pool_of_repeats_is_warned_of(ptb: SignalStore) -> None:
+    """81 seen and 64 unseen rows are left to draw from."""
+    distinct = 3 * 32 - 15 + 64
+    for size, warned in ((60, False), (2 * distinct, False), (2 * distinct + 2, True), (30_826, True)):
+        summary = make_split(ptb, **SMALL | {"ood": 45, "pool_size": size}).summary
+        repeats = summary["pool_duplicates"]
+        assert (repeats > size / 2) == warned == ("warnings" in summary), (size, repeats)
+    assert summary["warnings"] == [
+        f"{30_826 - distinct:,} of the pool's 30,826 records are repeats of the other {distinct}: "
+        "lower pool_size in params.yaml or use a larger archive."
+    ]
+
+
 @pytest.mark.parametrize("strategy", ["random", "patient", "strat_fold"])
 def test_training_rows_are_never_held_out(ptb: SignalStore, strategy: str) -> None:
     split = make_split(ptb, **SMALL | {"strategy": strategy})

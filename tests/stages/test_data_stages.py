@@ -77,6 +77,20 @@ def test_ptbxl_from_archive_to_split(project: Path, capsys: pytest.CaptureFixtur
     assert (len(split.labelled), len(split.pool), split.seen) == (6, 40, ("NORM", "MI", "CD"))
 
 
+def test_split_warns_of_a_pool_of_repeats_and_knows_no_patients(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("download", "filter", "split", dataset="cinc21")
+    assert "warning" not in capsys.readouterr().err
+    params = yaml.safe_load((project / "params.yaml").read_text())
+    params["data"]["cinc21"]["pool_size"] = 500
+    (project / "params.yaml").write_text(yaml.safe_dump(params))
+    run("split", dataset="cinc21")
+    printed = capsys.readouterr()
+    assert "of the pool's 500 records are repeats" in printed.err
+    assert "patients are unknown" in printed.out and "0 patients" not in printed.out
+
+
 @pytest.mark.parametrize(
     ("protocol", "preprocessing", "rule"),
     [("paper", "ecgmatch", "fixed_volume"), ("release", "release", "fixed_split")],

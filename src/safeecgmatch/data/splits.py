@@ -114,7 +114,15 @@ def summarise(store: SignalStore, task: Task, parts: Parts, rows: Mapping[str, R
         "patients": len({patient for patient in patients if patient}),
         "records_without_patient": patients.count(""),
         "patients_straddling": straddling(parts, patients),
-    }
+    } | _warnings(len(rows["pool"]), len(pool))
+
+
+def _warnings(size: int, distinct: int) -> dict[str, list[str]]:
+    """No key where there is nothing to warn of, so that it changes no other summary."""
+    if size - distinct <= size / 2:
+        return {}
+    repeats = f"{size - distinct:,} of the pool's {size:,} records are repeats of the other {distinct:,}"
+    return {"warnings": [f"{repeats}: lower pool_size in params.yaml or use a larger archive."]}
 
 
 def write_split(split: Split, folder: Path) -> None:
