@@ -109,7 +109,7 @@ def server(project: Path) -> Iterator[Server]:
 @pytest.fixture(scope="module")
 def answers(project: Path) -> dict[str, dict[str, Any]]:
     """What `predict` says about the first records of the archive that have an answer."""
-    folder = "data/raw/ptbxl/records100/00000"
+    folder = "data/raw/ptbxl.phantom/records100/00000"
     headers = sorted(file.name for file in (project / folder).glob("*.hea"))[:24]
     command = [sys.executable, "-m", "safeecgmatch.cli", "predict", CELL, *(f"{folder}/{name}" for name in headers)]
     subprocess.run([*command, "--output", "answers.json"], cwd=project, capture_output=True)

@@ -19,12 +19,18 @@ class DamagedZip(UserError):
 
 
 def extract(archive: Path, folder: Path, wanted: re.Pattern[str], label: str) -> None:
-    """Extract the files that match `wanted`, and SHA256SUMS.txt; files that are already there and whole are kept."""
+    """Make `folder` hold the files that match `wanted`, and SHA256SUMS.txt, and nothing else of an earlier zip.
+
+    Files that are already there and whole are kept.
+    """
     name = printable(str(archive))
     try:
         with zipfile.ZipFile(archive) as content:
             members = select(checked_members(content, name), wanted)
             targets = target_inside(folder, members)
+            for old in folder.rglob("*"):
+                if old.is_symlink() or (old.is_file() and old.relative_to(folder).as_posix() not in members):
+                    old.unlink()
             todo = {name: member for name, member in members.items() if not is_whole(targets[name], member)}
             require_space(folder, on_disk(member.file_size for member in todo.values()), f"unpacking {name}")
             with Progress(sum(member.file_size for member in todo.values()), label, "bytes") as bar:
