@@ -1,8 +1,9 @@
 """The throughput of `safeecgmatch predict`, from files to lines, against the bare network on the same batches.
 
-Run: python benchmarks/predict.py runs/ptbxl/safeecgmatch/60/1 data/raw/ptbxl.phantom/records100/00000. The limit is
-1.3. Both take turns and the best of each counts, because other work on the machine only adds time. Reading runs beside the
-network, so the limit holds for wall time on two cores; the CPU time of both together is what one core needs.
+Run: python benchmarks/predict.py runs/ptbxl/safeecgmatch/60/1 data/raw/ptbxl.phantom/records100/00000
+The limit is 1.3. Both take turns and the best of each counts, because other work on the machine only adds time. Reading
+runs beside the network, so the limit holds for wall time on two cores; the CPU time of both together is what one core
+needs.
 """
 
 from __future__ import annotations
