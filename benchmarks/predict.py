@@ -38,10 +38,10 @@ def main(
     rounds: int = typer.Option(9, help="Turns of both; the best of each counts."),
 ) -> None:
     trained = Trained.open(find_cell(cell))
-    jobs = [running.Job("", header) for header in sorted(folder.rglob("*.hea"))]
-    blocks = [block.rows for block in running.read_blocks(jobs, trained)]
-    batches = [torch.from_numpy(rows).float().mul_(MILLIVOLTS).to(trained.device) for rows in blocks]
-    records = sum(map(len, blocks))
+    questions = [running.Question("", header) for header in sorted(folder.rglob("*.hea"))]
+    portions = [portion.rows for portion in running.read_portions(questions, trained)]
+    batches = [torch.from_numpy(rows).float().mul_(MILLIVOLTS).to(trained.device) for rows in portions]
+    records = sum(map(len, portions))
 
     @torch.no_grad()
     def network() -> None:

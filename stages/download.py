@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 import typer
 
 from safeecgmatch.config import load_params
-from safeecgmatch.data.archive import Request, obtain
+from safeecgmatch.data.download import Request, obtain
 from safeecgmatch.data.manifest import manifest_of
 from safeecgmatch.errors import UserError
 

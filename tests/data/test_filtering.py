@@ -256,7 +256,7 @@ def test_an_unknown_preprocessing_is_named(archive: Path, tmp_path: Path) -> Non
 def test_a_full_disk_is_said_before_and_while_writing(
     archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def no_room(reading: ingest.Reading, block: ingest.Block) -> list[ingest.Fit]:
+    def no_room(reading: ingest.Ingestion, block: ingest.Block) -> list[ingest.Fit]:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(ingest, "ingest", no_room)

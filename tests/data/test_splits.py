@@ -213,7 +213,7 @@ def test_check_numbers_of_the_real_pools(
 
 @pytest.mark.real
 def test_first_rows_of_the_real_parts(real_ptbxl: SignalStore) -> None:
-    from safeecgmatch.data.drawing import random_parts
+    from safeecgmatch.data.split_draws import random_parts
 
     parts = random_parts(real_ptbxl.labels, 42)
     assert parts.train[:3].tolist() == [13963, 13530, 8122]

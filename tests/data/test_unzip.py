@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from safeecgmatch.data.archive import obtain
+from safeecgmatch.data.download import obtain
 from safeecgmatch.errors import UserError
 from tests.data.trees import AT_100_HZ, OUTSIDE, PTBXL, SIGNAL, files_in, request, sums_of, write_zip
 

@@ -6,7 +6,7 @@ import hashlib
 import zipfile
 from pathlib import Path
 
-from safeecgmatch.data.archive import Request
+from safeecgmatch.data.download import Request
 
 PTBXL = {
     "ptbxl_database.csv": b"ecg_id,scp_codes\n1,{}\n",

@@ -13,7 +13,7 @@ from safeecgmatch.data.filtering import filter_dataset
 from safeecgmatch.data.phantom.archives import write_archive
 from safeecgmatch.engine.signal_store import SignalStore
 from safeecgmatch.engine.signals import SignalSource
-from safeecgmatch.predicting.running import Job, read_blocks
+from safeecgmatch.predicting.running import Question, read_portions
 from safeecgmatch.predicting.trained import Trained
 from tests.data.tiny import waves, write_cinc, write_ptbxl, write_record
 from tests.methods.harness import split_data
@@ -47,12 +47,12 @@ def write_records(folder: Path) -> None:
 
 
 def assert_parity(trained: Trained, headers: list[Path], store: SignalStore) -> None:
-    [block] = read_blocks([Job("", header) for header in headers], trained)
-    assert not block.bad and len(block.jobs) == len(store)
-    np.testing.assert_array_equal(block.rows, store.signals)
-    assert block.lengths == store.lengths.tolist()
+    [portion] = read_portions([Question("", header) for header in headers], trained)
+    assert not portion.bad and len(portion.questions) == len(store)
+    np.testing.assert_array_equal(portion.rows, store.signals)
+    assert portion.lengths == store.lengths.tolist()
     stored = SignalSource(store, trained.device).gather(torch.arange(len(store)))
-    assert torch.cat(block.inputs).numpy().tobytes() == stored.numpy().tobytes()
+    assert torch.cat(portion.inputs).numpy().tobytes() == stored.numpy().tobytes()
 
 
 @pytest.mark.parametrize("sampling_rate", [100, 500])
@@ -92,13 +92,13 @@ def test_a_long_record_at_another_rate_is_standardised_and_answered(cinc_cell: M
     values = np.cumsum(waves(3, 12 * 257) // 50, axis=0).astype("<i2")
     for name, gain in (("a", "1000/mV"), ("b", "500/mV")):
         write_record(tmp_path / f"{name}.hea", values, "257", gain=gain)
-    [block] = read_blocks([Job(name, tmp_path / f"{name}.hea") for name in "ab"], trained)
-    assert block.notes == ["first 10 of 12 s, resampled from 257 to 100 Hz"] * 2
-    [x] = block.inputs
+    [portion] = read_portions([Question(name, tmp_path / f"{name}.hea") for name in "ab"], trained)
+    assert portion.notes == ["first 10 of 12 s, resampled from 257 to 100 Hz"] * 2
+    [x] = portion.inputs
     np.testing.assert_allclose(x.mean(dim=2), 0, atol=1e-4)
     np.testing.assert_allclose(x.std(dim=2, correction=0), 1, atol=1e-3)
     np.testing.assert_allclose(x[0], x[1], atol=0.02)  # microvolts are rounded, so not quite
-    scores = trained.scores(block.inputs)
+    scores = trained.scores(portion.inputs)
     np.testing.assert_allclose(np.exp(scores.log_probs).sum(axis=1), 1, rtol=1e-5)
 
 
@@ -108,6 +108,6 @@ def test_real_records_of_the_challenge(cinc_cell: Made, cinc21_mirror: Path, tmp
     filter_dataset("cinc21", cinc21_mirror, tmp_path / "out", 100, "ecgmatch")
     store, trained = SignalStore.open(tmp_path / "out"), Trained.open(cinc_cell.folder)
     files = {file.stem: file for file in cinc21_mirror.rglob("*.hea")}
-    blocks = list(read_blocks([Job("", files[record]) for record in store.records.tolist()], trained))
-    assert not any(block.bad for block in blocks)
-    np.testing.assert_array_equal(np.concatenate([block.rows for block in blocks]), store.signals)
+    portions = list(read_portions([Question("", files[record]) for record in store.records.tolist()], trained))
+    assert not any(portion.bad for portion in portions)
+    np.testing.assert_array_equal(np.concatenate([portion.rows for portion in portions]), store.signals)

@@ -13,7 +13,7 @@ import pytest
 from safeecgmatch.data.readers import read_record
 from safeecgmatch.metrics import probabilities_of
 from safeecgmatch.predicting.conforming import Refused
-from safeecgmatch.predicting.running import Job, read_blocks
+from safeecgmatch.predicting.running import Question, read_portions
 from safeecgmatch.predicting.serving import example, respond
 from safeecgmatch.predicting.trained import NO_DEVICE, Trained
 from tests.predicting.conftest import Made
@@ -21,8 +21,8 @@ from tests.predicting.conftest import Made
 
 def test_a_request_gets_the_numbers_that_its_file_gets(made: Made, trained: Trained) -> None:
     headers = made.headers("test")[:6]
-    [block] = read_blocks([Job("", header) for header in headers], trained)
-    expected = probabilities_of(trained.scores(block.inputs).log_probs)
+    [portion] = read_portions([Question("", header) for header in headers], trained)
+    expected = probabilities_of(trained.scores(portion.inputs).log_probs)
     requests = []
     for number, header in enumerate(headers):
         record = read_record(header)

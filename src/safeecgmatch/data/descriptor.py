@@ -54,7 +54,7 @@ class Files:
 
 @dataclass(frozen=True)
 class OpenSet:
-    """Seen and unseen classes, and which rule of `drawing` fills the pool."""
+    """Seen and unseen classes, and which rule of `split_draws` fills the pool."""
 
     seen: tuple[str, ...]
     unseen: tuple[str, ...]

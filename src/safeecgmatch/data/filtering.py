@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from safeecgmatch.data.datasets import find_dataset
-from safeecgmatch.data.ecg_paper import draw_page
-from safeecgmatch.data.ingest import Reading, read_all
+from safeecgmatch.data.ecg_pictures import draw_page
+from safeecgmatch.data.ingest import Ingestion, read_all
 from safeecgmatch.data.preparation import PREPROCESSING, STANDARDISED, Fit
 from safeecgmatch.data.readers import Archive
 from safeecgmatch.data.rowfile import allocate, close_up, hash_along
@@ -103,8 +103,8 @@ def filter_dataset(
             final: SimpleQueue[int] = SimpleQueue()
             checksum = aside.submit(hash_along, signals, final)
             label = f"filter {dataset}"
-            reading = Reading(archive, signals, descriptor.preparation(sampling_rate, preprocessing))
-            outcomes = read_all(reading, candidates, workers, label, final)
+            ingestion = Ingestion(archive, signals, descriptor.preparation(sampling_rate, preprocessing))
+            outcomes = read_all(ingestion, candidates, workers, label, final)
             kept, unusable = judge_outcomes(candidates, outcomes)
             report = make_report(selected, kept, outcomes, [*selected.dropped, *unusable], form)
             if not kept:

@@ -1,4 +1,4 @@
-"""Reading the records of an archive into the rows of a store, block by block, in as many processes as are worth it.
+"""Ingestion the records of an archive into the rows of a store, block by block, in as many processes as are worth it.
 
 Workers write their rows straight into the file at its final size, so memory stays at a few blocks per worker however
 large the archive is, and the bytes do not depend on the workers.
@@ -29,7 +29,7 @@ WORTH_WORKERS = 1500  # records; below that, starting processes takes longer tha
 
 
 @dataclass(frozen=True)
-class Reading:
+class Ingestion:
     """What all blocks have in common; the archive's list is long, so a worker is given it once."""
 
     archive: Archive
@@ -45,36 +45,36 @@ class Block:
     offset: int
 
 
-_shared: Reading  # in a worker
+_shared: Ingestion  # in a worker
 
 
-def _share(reading: Reading) -> None:
+def _share(ingestion: Ingestion) -> None:
     global _shared
-    _shared = reading
+    _shared = ingestion
 
 
 def _ingest_shared(block: Block) -> list[Fit]:
     return ingest(_shared, block)
 
 
-def _read_one(reading: Reading, header: str, row: np.ndarray) -> Fit:
+def _read_one(ingestion: Ingestion, header: str, row: np.ndarray) -> Fit:
     row.fill(0)
     try:
-        return prepare(reading.archive.record(header), reading.preparation, row)
+        return prepare(ingestion.archive.record(header), ingestion.preparation, row)
     except Unreadable as error:
         return Fit(reason=UNREADABLE, detail=str(error))
     except Rejected as error:
         return Fit(reason=error.reason, detail=error.detail)
 
 
-def ingest(reading: Reading, block: Block) -> list[Fit]:
+def ingest(ingestion: Ingestion, block: Block) -> list[Fit]:
     """Read one block of records and write its rows; runs in a worker."""
     # One row, used again and again: it stays in the processor's cache from reading to writing.
-    row = np.empty(reading.preparation.shape, dtype=np.int16)
+    row = np.empty(ingestion.preparation.shape, dtype=np.int16)
     outcomes = []
-    with reading.signals.open("r+b", buffering=0) as stream:
+    with ingestion.signals.open("r+b", buffering=0) as stream:
         for number, header in enumerate(block.headers):
-            outcome = _read_one(reading, header, row)
+            outcome = _read_one(ingestion, header, row)
             outcomes.append(outcome)
             if not outcome.reason:
                 stream.seek(block.offset + number * row.nbytes)
@@ -84,12 +84,12 @@ def ingest(reading: Reading, block: Block) -> list[Fit]:
     return outcomes
 
 
-def _run(reading: Reading, blocks: Sequence[Block], workers: int) -> Iterator[list[Fit]]:
+def _run(ingestion: Ingestion, blocks: Sequence[Block], workers: int) -> Iterator[list[Fit]]:
     if workers == 1:
-        yield from (ingest(reading, block) for block in blocks)
+        yield from (ingest(ingestion, block) for block in blocks)
         return
     # Spawned, not forked: the progress bar of the parent is a thread, and a fork would copy its locks.
-    with ProcessPoolExecutor(workers, get_context("spawn"), _share, (reading,)) as pool:
+    with ProcessPoolExecutor(workers, get_context("spawn"), _share, (ingestion,)) as pool:
         try:
             yield from pool.map(_ingest_shared, blocks)
         except BrokenProcessPool as error:
@@ -100,7 +100,7 @@ def _run(reading: Reading, blocks: Sequence[Block], workers: int) -> Iterator[li
 
 
 def read_all(
-    reading: Reading, candidates: Sequence[Candidate], workers: int | None, label: str, final: SimpleQueue[int]
+    ingestion: Ingestion, candidates: Sequence[Candidate], workers: int | None, label: str, final: SimpleQueue[int]
 ) -> list[Fit]:
     """Write the row of every candidate, zeros for the unusable ones; one outcome each.
 
@@ -109,7 +109,7 @@ def read_all(
     """
     if workers is None:
         workers = 1 if len(candidates) < WORTH_WORKERS else os.cpu_count() or 1
-    _, samples = reading.preparation.shape
+    _, samples = ingestion.preparation.shape
     begin, size = len(npy_header(len(candidates), samples)), row_bytes(samples)
     headers = [candidate.header for candidate in candidates]
     blocks = [
@@ -120,7 +120,7 @@ def read_all(
     whole = True
     try:
         with Progress(len(candidates), label, "records") as bar:
-            for block, done in zip(blocks, _run(reading, blocks, workers), strict=True):
+            for block, done in zip(blocks, _run(ingestion, blocks, workers), strict=True):
                 outcomes.extend(done)
                 whole = whole and not any(outcome.reason for outcome in done)
                 if whole:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from safeecgmatch.errors import UserError
 from safeecgmatch.files import atomic_path, write_json
 from safeecgmatch.metrics import probabilities_of
-from safeecgmatch.predicting.trained import Scores, Trained
+from safeecgmatch.predicting.trained import RawAnswers, Trained
 
 SEEN, UNSEEN = "seen", "unseen"
 FORMATS = (".csv", ".json")
@@ -49,7 +49,7 @@ class Answer:
 
 
 def answers_of(
-    trained: Trained, scores: Scores, names: Sequence[str], notes: Sequence[str], labels: Sequence[str]
+    trained: Trained, scores: RawAnswers, names: Sequence[str], notes: Sequence[str], labels: Sequence[str]
 ) -> list[Answer]:
     probabilities = probabilities_of(scores.log_probs)
     return [
@@ -148,7 +148,7 @@ def draw_answer(folder: Path, answer: Answer, signal: NDArray[np.int16], trained
     """The record as the network saw it, 25 mm/s and 10 mm/mV, with the verdict above and the notice below."""
     from PIL import Image, ImageDraw, ImageFont
 
-    from safeecgmatch.data.ecg_paper import INK, draw_strip
+    from safeecgmatch.data.ecg_pictures import INK, draw_strip
 
     strip = draw_strip(signal, trained.sampling_rate)
     margin, head, foot = 32, 72, 40

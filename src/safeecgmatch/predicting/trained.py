@@ -56,7 +56,7 @@ def find_cell(name: str) -> Path:
 
 
 @dataclass(frozen=True)
-class Scores:
+class RawAnswers:
     """What the network says about n records; `unseen` is higher for records that belong to no seen class."""
 
     log_probs: NDArray[np.float32]  # (n, K)
@@ -130,7 +130,7 @@ class Trained:
         return [source.gather(part) for part in torch.arange(len(rows)).split(BATCH)]
 
     @torch.no_grad()
-    def scores(self, inputs: Sequence[Tensor]) -> Scores:
+    def scores(self, inputs: Sequence[Tensor]) -> RawAnswers:
         """What the network says about the records of these batches."""
         parts = [self.method.outputs(x) for x in inputs]
         outputs = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
@@ -138,7 +138,7 @@ class Trained:
         arrays = {f"new.log_probs.{self.branch}": prediction.log_probs.float().cpu().numpy()}
         if prediction.ood_score is not None:
             arrays[f"new.ood_score.{self.branch}"] = prediction.ood_score.float().cpu().numpy()
-        return Scores(arrays[f"new.log_probs.{self.branch}"], ood_score(arrays, self.branch, split="new"))
+        return RawAnswers(arrays[f"new.log_probs.{self.branch}"], ood_score(arrays, self.branch, split="new"))
 
 
 def check_files(folder: Path) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from safeecgmatch.data.inventory import SUMS
-from safeecgmatch.data.phantom.patients import Study, Subject
+from safeecgmatch.data.phantom.patients import Cohort, Subject
 from safeecgmatch.data.readers import INVALID
 from safeecgmatch.errors import UserError
 from safeecgmatch.files import atomic_path
@@ -60,9 +60,9 @@ def write_archive(dataset: str, folder: Path, records: int, seed: int, sampling_
         partial.mkdir()
         tree = Tree(partial)
         tree.put(MARK, mark_of(dataset, records, seed, sampling_rate))
-        study = Study(layout.POPULATION, seed)
+        cohort = Cohort(layout.POPULATION, seed)
         with Progress(records, f"phantom {dataset}", "records") as progress:
-            layout.write_records(tree, study, study.roster(records), sampling_rate, progress)
+            layout.write_records(tree, cohort, cohort.roster(records), sampling_rate, progress)
         tree.finish()
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from safeecgmatch.data import archive
-from safeecgmatch.data.archive import Request, archive_root, obtain
+from safeecgmatch.data import download
+from safeecgmatch.data.download import Request, archive_root, obtain
 from safeecgmatch.data.manifest import open_archive, read_manifest
 from safeecgmatch.data.phantom import archives
 from safeecgmatch.errors import UserError
@@ -127,7 +127,7 @@ def test_real_generator_gives_a_verified_archive(raw: Path, tmp_path: Path, data
 
 def test_only_one_process_at_a_time_works_on_a_dataset(raw: Path, manifest: Path) -> None:
     with ThreadPoolExecutor(1) as pool:
-        with archive.exclusive("ptbxl"):
+        with download.exclusive("ptbxl"):
             other = pool.submit(obtain, request("phantom"), manifest)
             with pytest.raises(TimeoutError):
                 other.result(timeout=0.3)

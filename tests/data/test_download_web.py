@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from safeecgmatch.data.archive import obtain
+from safeecgmatch.data.download import obtain
 from safeecgmatch.data.inventory import ListedFile
 from safeecgmatch.data.manifest import open_archive, read_manifest
 from safeecgmatch.errors import UserError
@@ -121,9 +121,9 @@ def test_killed_stage_resumes(server: FaultyServer, raw: Path, manifest: Path, t
     """SIGKILL during a file: whole files and one `.part` are left, no manifest; the next run asks for the rest only."""
     script = f"""
 from pathlib import Path
-from safeecgmatch.data import archive, http
+from safeecgmatch.data import download, http
 http.FIRST_WAIT = 1000.0
-archive.obtain(archive.Request("ptbxl", "physionet", None, 100, 12, 7), Path({str(manifest)!r}))
+download.obtain(download.Request("ptbxl", "physionet", None, 100, 12, 7), Path({str(manifest)!r}))
 """
     server.faults[f"ptb-xl/1.0.3/{SIGNAL}"] = ["cut 9000"]
     process = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE)
