@@ -303,13 +303,6 @@ def test_an_interrupted_run_leaves_the_old_store(
     assert fingerprint(tmp_path / "out") == before
 
 
-def test_what_a_killed_run_left_is_removed(archive: Path, tmp_path: Path) -> None:
-    (tmp_path / ".out.x1y2" / "out").mkdir(parents=True)
-    (tmp_path / ".out.x1y2" / "out" / "signals.npy").write_bytes(b"half")
-    filter_dataset("ptbxl", archive, tmp_path / "out", 100, "none")
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["out", "ptbxl"]
-
-
 @pytest.mark.real
 def test_the_mini_corpus(material: Path, cinc21_mirror: Path, tmp_path: Path) -> None:
     report = filter_dataset("cinc21", cinc21_mirror, tmp_path / "out", 500, "release")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -97,8 +96,6 @@ def from_phantom(request: Request) -> tuple[Path, list[ListedFile]]:
                 return folder, verified(request, folder)
             except UserError as fault:
                 print(f"{fault} It is made anew.", file=sys.stderr)
-        for leftover in folder.parent.glob(f".{folder.name}.*"):
-            shutil.rmtree(leftover)  # of a run that was killed
         record = on_disk([request.files.signal_bytes, HEADER_BYTES])
         require_space(folder, request.phantom_records * record, f"a phantom of {request.dataset}")
         archives.write_archive(request.dataset, folder, *wanted)

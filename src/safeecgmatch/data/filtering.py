@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -92,8 +91,6 @@ def filter_dataset(
         "standardise": preprocessing in STANDARDISED,
         "preprocessing": preprocessing,
     }
-    for leftover in target.parent.glob(f".{target.name}.*"):
-        shutil.rmtree(leftover)  # gigabytes of a run that was killed
     try:
         # Hashing takes one thread as long as drawing and a good part of reading, so it is done beside them.
         with atomic_path(target) as partial, ThreadPoolExecutor(1) as aside:
