@@ -11,18 +11,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 import typer
 
 from safeecgmatch.config import load_params
-from safeecgmatch.data.archive import Request, dataset_folder, obtain
+from safeecgmatch.data.download import Request, obtain
 from safeecgmatch.data.manifest import manifest_of
 from safeecgmatch.errors import UserError
 
 
 def main(dataset: str = typer.Option(..., help="A section of `data` in params.yaml.")) -> None:
     try:
-        files = obtain(Request.of(dataset, load_params().data), manifest_of(dataset))
+        found = obtain(Request.of(dataset, load_params().data), manifest_of(dataset))
     except UserError as error:
         sys.exit(str(error))
-    size = sum(file.size for file in files) / 1e6
-    print(f"{dataset}: {len(files)} files, {size:.1f} MB verified in {dataset_folder(dataset)}")
+    size = sum(file.size for file in found.files) / 1e6
+    print(f"{dataset}: {len(found.files)} files, {size:.1f} MB verified in {found.place}")
 
 
 if __name__ == "__main__":

@@ -14,10 +14,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 import typer
 
 from safeecgmatch.config import load_params
-from safeecgmatch.data.archive import Request, dataset_folder, locate
 from safeecgmatch.data.datasets import find_dataset
 from safeecgmatch.data.filtering import filter_dataset
-from safeecgmatch.data.manifest import manifest_of
+from safeecgmatch.data.manifest import manifest_of, open_archive
 from safeecgmatch.errors import UserError
 from safeecgmatch.protocols import switches
 
@@ -27,10 +26,11 @@ def main(dataset: str = typer.Option(..., help="A section of `data` in params.ya
     target = Path("data/filtered") / dataset
     try:
         params = load_params()
-        files = [file.file for file in locate(Request.of(dataset, params.data), manifest_of(dataset))]
+        params.data.source(dataset)  # a dataset without a section is named as such
+        archive = open_archive(manifest_of(dataset))
         preprocessing = find_dataset(dataset).preprocessing(switches("data", params.protocol, params.data.switches))
         rate = params.data.sampling_rate
-        report = filter_dataset(dataset, dataset_folder(dataset), target, rate, preprocessing, files)
+        report = filter_dataset(dataset, archive.folder, target, rate, preprocessing, archive.files)
     except UserError as error:
         sys.exit(str(error))
     for warning in report["warnings"]:

@@ -44,6 +44,8 @@ def main(
     except UserError as error:
         sys.exit(str(error))
     write_split(split, Path("data/splits") / dataset / (f"{ood}-{arm}" if arm else str(ood)) / str(seed))
+    for warning in split.summary.get("warnings", []):
+        print(f"warning: {warning}", file=sys.stderr)
     sizes = ", ".join(f"{name} {size:,}" for name, size in split.summary["sizes"].items())
     repeats, straddling = split.summary["pool_duplicates"], split.summary["patients_straddling"]
     patients = f"{straddling:,} patients straddle" if split.summary["patients"] else "patients are unknown"

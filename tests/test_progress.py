@@ -5,9 +5,10 @@ from __future__ import annotations
 import io
 
 import pytest
+from rich.progress import Task, TaskID
 
 from safeecgmatch import progress
-from safeecgmatch.progress import Progress, duration
+from safeecgmatch.progress import Progress, TimeLeft, duration
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (75, "1:15"), (4000, "1:06:40")])
@@ -45,3 +46,30 @@ def test_a_terminal_gets_a_bar():
     with Progress(3, "fetch", "bytes", stream) as bar:
         bar.advance(3)
     assert "fetch" in stream.getvalue()
+
+
+@pytest.mark.parametrize("step", [0, 1])
+def test_an_absurd_estimate_is_not_printed(monkeypatch, step):
+    """10 MB of which next to nothing has come in 20 s would be 55,000 hours."""
+    clock = iter(float(second) for second in range(0, 1000, 20))
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+    stream = io.StringIO()
+    with pytest.raises(RuntimeError), Progress(10_000_000, "fetch", "bytes", stream) as bar:
+        bar.advance(step, note="0.0 MB/s")
+        raise RuntimeError
+    assert stream.getvalue() == f"fetch: {step}/10000000 bytes (0 %), 0.0 MB/s\n"
+
+
+@pytest.mark.parametrize(("left", "text"), [(75.0, "0:01:15"), (2e8, "-:--:--")])
+def test_nor_is_it_on_a_terminal(left, text):
+    task = Task(TaskID(1), "fetch", total=100, completed=0, _get_time=lambda: 0.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Task, "time_remaining", left)
+        assert TimeLeft().render(task).plain == text
+
+
+def test_a_label_is_not_read_as_markup():
+    stream = Terminal()
+    with Progress(3, "unpack a[/b].zip", "bytes", stream) as bar:
+        bar.advance(3)
+    assert "a[/b].zip" in stream.getvalue()

@@ -13,13 +13,16 @@ from rich.progress import (
     DownloadColumn,
     MofNCompleteColumn,
     ProgressColumn,
+    Task,
     TextColumn,
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
 from rich.progress import Progress as RichProgress
+from rich.text import Text
 
 SECONDS_BETWEEN_LINES = 15.0
+LONGEST_ESTIMATE = 100 * 3600.0  # seconds; longer ones come from a start too slow to tell anything
 
 
 def duration(seconds: float) -> str:
@@ -27,6 +30,14 @@ def duration(seconds: float) -> str:
     minutes, second = divmod(round(seconds), 60)
     hours, minute = divmod(minutes, 60)
     return f"{hours}:{minute:02d}:{second:02d}" if hours else f"{minute}:{second:02d}"
+
+
+class TimeLeft(TimeRemainingColumn):
+    """Rich's estimate, unless it is absurd."""
+
+    def render(self, task: Task) -> Text:
+        absurd = (task.time_remaining or 0.0) > LONGEST_ESTIMATE
+        return Text("-:--:--", style="progress.remaining") if absurd else super().render(task)
 
 
 class Progress:
@@ -49,11 +60,11 @@ class Progress:
                 [DownloadColumn(), TransferSpeedColumn()] if self.unit == "bytes" else [MofNCompleteColumn()]
             )
             self._bar = RichProgress(
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 BarColumn(),
                 *amounts,
-                TimeRemainingColumn(),
-                TextColumn("{task.fields[note]}"),
+                TimeLeft(),
+                TextColumn("{task.fields[note]}", markup=False),
                 console=Console(file=self.stream),
             )
             self._task = self._bar.add_task(self.label, total=self.total, note="")
@@ -67,11 +78,12 @@ class Progress:
             self._bar.update(self._task, completed=self.done, total=self.total, note=self.note)
         elif time.monotonic() - self._last_line >= SECONDS_BETWEEN_LINES:
             self._last_line = time.monotonic()
-            self._line(f"{duration(self._seconds_left())} left")
+            left = self._seconds_left()
+            self._line(f"{duration(left)} left" if left <= LONGEST_ESTIMATE else "")
 
     def _seconds_left(self) -> float:
         elapsed = time.monotonic() - self.started
-        return elapsed / max(self.done, 1) * max(self.total - self.done, 0)
+        return elapsed / self.done * max(self.total - self.done, 0) if self.done > 0 else float("inf")
 
     def _line(self, ending: str) -> None:
         share = 100 * self.done // max(self.total, 1)

@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from safeecgmatch.data.drawing import few_of_each
+from safeecgmatch.data.split_draws import few_of_each
 from safeecgmatch.data.splits import make_split
 from tests.data.tiny import make_store
 

@@ -8,6 +8,7 @@ import pytest
 
 from safeecgmatch.data.datasets import cinc21
 from safeecgmatch.data.datasets.cinc21 import GROUPS
+from safeecgmatch.data.readers import Archive
 from safeecgmatch.data.selection import Verdicts
 from safeecgmatch.errors import UserError
 from tests.data.tiny import write_cinc
@@ -18,7 +19,8 @@ AF, BLOCK, LONG_QT, LOW_VOLTAGE, SINUS, INFARCT = (
 
 
 def select(folder: Path) -> Verdicts:
-    return cinc21.select(folder, 500, [file.relative_to(folder).as_posix() for file in folder.rglob("*.hea")])
+    files = {file.relative_to(folder).as_posix(): "" for file in folder.rglob("*.hea")}
+    return cinc21.select(Archive(folder, files), 500)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +95,7 @@ def test_the_manifest_decides_which_files_are_judged(tmp_path: Path) -> None:
     write_cinc(tmp_path, "E1", AF)
     write_cinc(tmp_path, "E2", AF)
     files = ["training/georgia/g1/E2.mat", "training/georgia/g1/E2.hea", "training/georgia/g1/E9.hea", "../E1.hea"]
-    selected = cinc21.select(tmp_path, 500, files)
+    selected = cinc21.select(Archive(tmp_path, dict.fromkeys(files, "")), 500)
     assert [c.record for c in selected.candidates] == ["E2"]
     assert {d.record: d.reason for d in selected.dropped} == {"E9": "unreadable", "E1": "unsafe name"}
 

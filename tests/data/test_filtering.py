@@ -5,6 +5,7 @@ import errno
 import hashlib
 import json
 import re
+import time
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +21,7 @@ from safeecgmatch.data.rowfile import close_up, npy_header
 from safeecgmatch.data.selection import REASONS
 from safeecgmatch.engine.signal_store import SignalStore
 from safeecgmatch.errors import UserError
-from tests.data.tiny import waves, write_cinc, write_ptbxl, write_record
+from tests.data.tiny import LEADS, waves, write_cinc, write_ptbxl, write_record
 
 AF, BLOCK, SINUS = "164889003", "713427006", "426783006"
 
@@ -65,6 +66,10 @@ def bad_archive(tmp_path: Path) -> Path:
     missing = waves(1, 5000)
     missing[17, 5] = -32768
     write_cinc(folder, "X7", AF, values=missing)
+    write_cinc(folder, "X8", AF, gain="0.1/mV")
+    flat = waves(1, 5000)
+    flat[:, 2] = 3
+    write_cinc(folder, "X0", AF, values=flat)
     write_cinc(folder, "E1", AF, 99, source="z_copy")
     write_cinc(folder, "X 9", AF)
     write_cinc(folder, "Y1", AF, file="../../../secret.dat")
@@ -74,6 +79,7 @@ def bad_archive(tmp_path: Path) -> Path:
 def test_every_reason_is_told_and_the_good_records_are_kept(bad_archive: Path, tmp_path: Path) -> None:
     report = filter_dataset("cinc21", bad_archive, tmp_path / "out", 500, "release")
     assert reasons(report) == {
+        "X0": "flat lead",
         "X1": "multi-label",
         "X2": "no label",
         "X3": "unreadable",
@@ -81,6 +87,7 @@ def test_every_reason_is_told_and_the_good_records_are_kept(bad_archive: Path, t
         "X5": "too short",
         "X6": "all-zero lead",
         "X7": "NaN or invalid samples",
+        "X8": "implausible amplitudes",
         "E1": "duplicate id",
         "X 9": "unsafe name",
         "Y1": "unreadable",
@@ -170,10 +177,49 @@ def test_ptbxl_at_another_rate_is_resampled_from_the_500_hz_files(tmp_path: Path
 
 
 def test_clipped_and_padded_records_are_reported(tmp_path: Path) -> None:
-    write_cinc(tmp_path / "in", "E1", AF, values=np.full((4000, 12), 9000), gain="200/mV")
+    values = waves(1, 4000)
+    values[:1000] = 9000
+    write_cinc(tmp_path / "in", "E1", AF, values=values, gain="200/mV")
     write_cinc(tmp_path / "in", "E2", AF)
     report = filter_dataset("cinc21", tmp_path / "in", tmp_path / "out", 500, "release")
     assert (report["clipped"], report["zero_padded"]) == (["E1"], 1)
+
+
+HEADERS = {  # a bad header, and what the report says about it
+    "rate 0": ("{name} 12 0 5000", "0 Hz"),
+    "a rate of 400 digits": ("{name} 12 " + "9" * 400 + " 5000", "Hz"),
+    "5,000 digits of samples": ("{name} 12 100 " + "9" * 5000, "wfdb"),
+    "5,000 digits of leads": ("{name} " + "9" * 5000 + " 100 5000", "wfdb"),
+}
+
+
+@pytest.mark.parametrize("preprocessing", ["release", "ecgmatch"])
+def test_a_bad_header_is_a_dropped_record_with_a_reason(tmp_path: Path, preprocessing: str) -> None:
+    for number, (line, _) in enumerate(HEADERS.values()):
+        write_cinc(tmp_path / "in", f"X{number}", AF, line=line.format(name=f"X{number}"))
+    header = write_cinc(tmp_path / "in", "Y1", AF)
+    header.write_text(header.read_text().replace("16+24", "16+" + "9" * 5000))
+    write_cinc(tmp_path / "in", "Y2", AF, gain="1e-300/mV")
+    write_cinc(tmp_path / "in", "Y3", AF, gain="1e-320/mV")
+    write_cinc(tmp_path / "in", "Y4", AF, gain="1000(" + "9" * 400 + ")/mV")
+    write_cinc(tmp_path / "in", "Z1", AF, comments=[f"#Dx: {AF}", *["#" + "x" * 99] * 280_000])
+    write_cinc(
+        tmp_path / "in", "Z2", AF, line="Z2 280000 500 5000", comments=["Z2.mat 16 1000/mV 16 0 0 0 0 I"] * 280_000
+    )
+    write_cinc(tmp_path / "in", "E1", AF)
+    started = time.monotonic()
+    report = filter_dataset("cinc21", tmp_path / "in", tmp_path / "out", 100, preprocessing)
+    assert time.monotonic() - started < 10  # one of them alone took 21 s
+    assert SignalStore.open(tmp_path / "out").records.tolist() == ["E1"]
+    assert report["clipped"] == []
+    details = {drop["record"]: f"{drop['reason']}: {drop.get('detail', '')}" for drop in report["dropped"]}
+    for number, (_, expected) in enumerate(HEADERS.values()):
+        assert details[f"X{number}"].startswith("unreadable: ") and expected in details[f"X{number}"]
+        assert len(details[f"X{number}"]) < 300
+    assert details["Y1"].startswith("unreadable: ")
+    implausible = f"implausible amplitudes: more than half of lead {', '.join(LEADS)} is beyond 32 mV"
+    assert {details[name] for name in ("Y2", "Y3", "Y4")} == {implausible}
+    assert "no header is that long" in details["Z1"] and "no header is that long" in details["Z2"]
 
 
 @pytest.mark.parametrize("kept", [[0, 1, 2, 3], [1, 3], [0, 3], [2], [1, 2, 3]])
@@ -210,7 +256,7 @@ def test_an_unknown_preprocessing_is_named(archive: Path, tmp_path: Path) -> Non
 def test_a_full_disk_is_said_before_and_while_writing(
     archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def no_room(block: ingest.Block) -> list[ingest.Fit]:
+    def no_room(reading: ingest.Ingestion, block: ingest.Block) -> list[ingest.Fit]:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(ingest, "ingest", no_room)
@@ -255,13 +301,6 @@ def test_an_interrupted_run_leaves_the_old_store(
     with pytest.raises(KeyboardInterrupt):
         filter_dataset("ptbxl", archive, tmp_path / "out", 100, "none")
     assert fingerprint(tmp_path / "out") == before
-
-
-def test_what_a_killed_run_left_is_removed(archive: Path, tmp_path: Path) -> None:
-    (tmp_path / ".out.x1y2" / "out").mkdir(parents=True)
-    (tmp_path / ".out.x1y2" / "out" / "signals.npy").write_bytes(b"half")
-    filter_dataset("ptbxl", archive, tmp_path / "out", 100, "none")
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["out", "ptbxl"]
 
 
 @pytest.mark.real

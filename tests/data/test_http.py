@@ -175,7 +175,9 @@ def test_endless_redirects_are_refused(server: FaultyServer, tmp_path: Path) -> 
 
 
 def test_unreachable_server_says_so(server: FaultyServer, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"could not be fetched.*refused"):
+    with pytest.raises(
+        UserError, match=r"could not be fetched.*refused.*`source: path` and its folder as `path` in params.yaml"
+    ):
         fetch_all([RemoteFile("http://127.0.0.1:9/a.bin", tmp_path / "a.bin", None, 1)], "test")
     assert left_in(tmp_path) == []
 

@@ -15,7 +15,7 @@ import wfdb
 
 from safeecgmatch.data.datasets.cinc21 import GROUPS, SINUS_RHYTHM
 from safeecgmatch.data.phantom.archives import DAMAGES, damaged, layout_of, write_archive
-from safeecgmatch.data.phantom.patients import Study, Subject
+from safeecgmatch.data.phantom.patients import Cohort, Subject
 from safeecgmatch.errors import UserError
 from safeecgmatch.leads import LEADS
 
@@ -37,7 +37,7 @@ def cinc21(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def roster(dataset: str, records: int = RECORDS) -> list[Subject]:
-    return Study(layout_of(dataset).POPULATION, SEED).roster(records)
+    return Cohort(layout_of(dataset).POPULATION, SEED).roster(records)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -89,7 +89,7 @@ def test_ptbxl_records_read_back_with_wfdb(ptbxl: Path) -> None:
         assert record.sig_name == [lead.upper() for lead in LEADS]
         assert record.units == ["mV"] * 12 and record.adc_gain == [1000.0] * 12
         np.testing.assert_array_equal(
-            record.d_signal.T, Study(layout_of("ptbxl").POPULATION, SEED).signal(subject, 100)
+            record.d_signal.T, Cohort(layout_of("ptbxl").POPULATION, SEED).signal(subject, 100)
         )
         assert record.init_value == record.d_signal[0].tolist()
         assert record.checksum == (record.d_signal.sum(axis=0, dtype=np.int64) & 0xFFFF).tolist()

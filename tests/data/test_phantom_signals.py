@@ -11,7 +11,7 @@ from scipy.ndimage import uniform_filter1d
 from scipy.signal import find_peaks
 
 from safeecgmatch.data.phantom.archives import layout_of
-from safeecgmatch.data.phantom.patients import Study, Subject
+from safeecgmatch.data.phantom.patients import Cohort, Subject
 from safeecgmatch.leads import LEADS
 
 RATE = 500
@@ -19,15 +19,15 @@ Floats = NDArray[np.float64]
 
 
 @pytest.fixture(scope="module", params=["ptbxl", "cinc21"])
-def study(request: pytest.FixtureRequest) -> Study:
-    return Study(layout_of(request.param).POPULATION, 3)
+def cohort(request: pytest.FixtureRequest) -> Cohort:
+    return Cohort(layout_of(request.param).POPULATION, 3)
 
 
 def records_of(dataset: str, keep: Callable[[Subject], bool], count: int = 12) -> list[Floats]:
-    study = Study(layout_of(dataset).POPULATION, 3)
-    chosen = [subject for subject in study.roster(3000) if len(subject.classes) == 1 and keep(subject)][:count]
+    cohort = Cohort(layout_of(dataset).POPULATION, 3)
+    chosen = [subject for subject in cohort.roster(3000) if len(subject.classes) == 1 and keep(subject)][:count]
     assert len(chosen) == count
-    return [study.signal(subject, RATE) / 1000.0 for subject in chosen]
+    return [cohort.signal(subject, RATE) / 1000.0 for subject in chosen]
 
 
 def with_codes(*codes: str) -> Callable[[Subject], bool]:
@@ -82,18 +82,18 @@ def normal() -> list[Floats]:
     return records_of("ptbxl", in_class("NORM"))
 
 
-def test_limb_leads_obey_einthoven_and_goldberger(study: Study) -> None:
-    for subject in study.roster(40):
-        one, two, three, avr, avl, avf = study.signal(subject, 100)[:6].astype(np.int64)
+def test_limb_leads_obey_einthoven_and_goldberger(cohort: Cohort) -> None:
+    for subject in cohort.roster(40):
+        one, two, three, avr, avl, avf = cohort.signal(subject, 100)[:6].astype(np.int64)
         np.testing.assert_array_equal(one + three, two)
         assert np.abs(avr + (one + two) / 2).max() <= 0.5
         assert np.abs(avl - (one - three) / 2).max() <= 0.5
         assert np.abs(avf - (two + three) / 2).max() <= 0.5
 
 
-def test_the_heart_is_the_same_at_every_sampling_rate(study: Study) -> None:
-    for subject in study.roster(12):
-        fine, coarse = study.signal(subject, 1000).astype(float), study.signal(subject, 100).astype(float)
+def test_the_heart_is_the_same_at_every_sampling_rate(cohort: Cohort) -> None:
+    for subject in cohort.roster(12):
+        fine, coarse = cohort.signal(subject, 1000).astype(float), cohort.signal(subject, 100).astype(float)
         smooth = uniform_filter1d(fine, 9, axis=1)[:, ::10]
         assert np.corrcoef(smooth[7], coarse[7])[0, 1] > 0.9
 

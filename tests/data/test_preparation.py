@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from safeecgmatch.data.preparation import Fit, Rejected, band_pass, band_pass_coefficients, prepare, resample
+from safeecgmatch.data.preparation import (
+    Fit,
+    Preparation,
+    Rejected,
+    band_pass,
+    band_pass_coefficients,
+    prepare,
+    resample,
+)
 from safeecgmatch.data.readers import Recording
 from tests.data.tiny import waves
 from tests.vectors import load_vector
@@ -17,7 +25,7 @@ def recording(values: NDArray[np.int16] | NDArray[np.float64], rate: float = 100
 
 def fit(recording: Recording, sampling_rate: int, preprocessing: str) -> tuple[NDArray[np.int16], Fit]:
     row = np.zeros((12, 10 * sampling_rate), dtype=np.int16)
-    return row, prepare(recording, sampling_rate, preprocessing, row)
+    return row, prepare(recording, Preparation(sampling_rate, preprocessing), row)
 
 
 def reason_of(values: NDArray[np.int16], preprocessing: str = "none", rate: float = 100) -> tuple[str, str]:
@@ -92,8 +100,9 @@ def test_a_lead_without_signal(constant: int) -> None:
     values = waves(1, 1000)
     values[:, 4] = constant
     assert reason_of(values, "ecgmatch") == ("all-zero lead", "lead aVL")
-    if constant == 0:
-        assert reason_of(values) == ("all-zero lead", "lead aVL")
+    assert reason_of(values) == ("flat lead" if constant else "all-zero lead", "lead aVL")
+    values[:, 5] = 0
+    assert reason_of(values)[0] == "all-zero lead"
 
 
 def test_a_rejected_record_leaves_zeros() -> None:
@@ -101,7 +110,7 @@ def test_a_rejected_record_leaves_zeros() -> None:
     values[:, 4] = 0
     row = np.zeros((12, 1000), dtype=np.int16)
     with pytest.raises(Rejected):
-        prepare(recording(values), 100, "none", row)
+        prepare(recording(values), Preparation(100, "none"), row)
     assert not row.any()
 
 
@@ -109,6 +118,12 @@ def test_a_lead_that_is_zero_only_in_the_stored_part_is_dropped() -> None:
     values = waves(1, 1500)
     values[:1000, 0] = 0
     assert reason_of(values) == ("all-zero lead", "lead I")
+
+
+def test_a_padded_record_with_a_flat_lead() -> None:
+    values = waves(1, 700)
+    values[:, 4] = 7
+    assert reason_of(values) == ("flat lead", "lead aVL")
 
 
 def test_resampling_keeps_a_slow_wave() -> None:

@@ -4,9 +4,13 @@ import ast
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from safeecgmatch.data.datasets import ptbxl
+from safeecgmatch.data.preparation import prepare, resample
+from safeecgmatch.data.readers import Archive, read_record
 from safeecgmatch.data.selection import is_safe
 from safeecgmatch.errors import UserError
 from tests.data.tiny import write_csv, write_ptbxl
@@ -20,7 +24,7 @@ def name_of(number: int) -> str:
 def verdicts(folder: Path, *rows: tuple[object, str, str]) -> tuple[dict[str, str], dict[str, str]]:
     """Labels of the kept records, reasons of the dropped ones."""
     write_ptbxl(folder, rows)
-    selected = ptbxl.select(folder, 100, [])
+    selected = ptbxl.select(Archive(folder), 100)
     return {c.record: c.label for c in selected.candidates}, {d.record: d.reason for d in selected.dropped}
 
 
@@ -41,7 +45,7 @@ def test_two_codes_of_one_superclass_are_one_label(tmp_path: Path) -> None:
     write_ptbxl(tmp_path, [(1, "{'IMI': 100.0, 'AMI': 15.0}", name_of(1))])
     rows = [("IMI", "1.0", "MI"), ("AMI", "1.0", "MI")]
     write_csv(tmp_path / "scp_statements.csv", ["", "diagnostic", "diagnostic_class"], rows)
-    assert [candidate.label for candidate in ptbxl.select(tmp_path, 100, []).candidates] == ["MI"]
+    assert [candidate.label for candidate in ptbxl.select(Archive(tmp_path), 100).candidates] == ["MI"]
 
 
 def test_rows_are_in_ascending_ecg_id_as_a_number(tmp_path: Path) -> None:
@@ -51,7 +55,7 @@ def test_rows_are_in_ascending_ecg_id_as_a_number(tmp_path: Path) -> None:
 
 def test_patient_fold_and_path(tmp_path: Path) -> None:
     write_ptbxl(tmp_path, [(7, "{'NORM': 1.0}", name_of(7))])
-    [candidate] = ptbxl.select(tmp_path, 100, []).candidates
+    [candidate] = ptbxl.select(Archive(tmp_path), 100).candidates
     assert (candidate.patient, candidate.fold, candidate.header) == ("7", "1", "records100/00000/00007_lr.hea")
 
 
@@ -62,7 +66,7 @@ def test_one_rule_says_which_files_are_needed_and_read(tmp_path: Path, rate: int
     assert wanted == {"ptbxl_database.csv", "scp_statements.csv", f"records{stored}"}
     assert 21_799 * files.estimate(f"records{stored}/00000/x.dat") == pytest.approx(5.2e6 * stored, rel=0.05)
     write_ptbxl(tmp_path, [(7, "{'NORM': 1.0}", "lr/7", "hr/7")])
-    [candidate] = ptbxl.select(tmp_path, rate, []).candidates
+    [candidate] = ptbxl.select(Archive(tmp_path), rate).candidates
     assert candidate.header == {100: "lr/7.hea", 500: "hr/7.hea"}[stored]
 
 
@@ -113,22 +117,22 @@ def test_a_missing_table_or_column_is_named(tmp_path: Path) -> None:
     write_ptbxl(tmp_path, [(1, "{'NORM': 1.0}", name_of(1))])
     write_csv(tmp_path / "ptbxl_database.csv", ["ecg_id", "patient_id", "filename_lr"], [])
     with pytest.raises(UserError, match=r"ptbxl_database\.csv has no column 'scp_codes'"):
-        ptbxl.select(tmp_path, 100, [])
+        ptbxl.select(Archive(tmp_path), 100)
     (tmp_path / "ptbxl_database.csv").unlink()
     with pytest.raises(UserError, match=r"ptbxl_database\.csv is missing: run the download stage"):
-        ptbxl.select(tmp_path, 100, [])
+        ptbxl.select(Archive(tmp_path), 100)
 
 
 def test_a_binary_table_is_one_sentence(tmp_path: Path) -> None:
     write_ptbxl(tmp_path, [])
     (tmp_path / "ptbxl_database.csv").write_bytes(b"\xff\xfe\x00\x01" * 100)
     with pytest.raises(UserError, match="is not a readable CSV file"):
-        ptbxl.select(tmp_path, 100, [])
+        ptbxl.select(Archive(tmp_path), 100)
 
 
 @pytest.mark.real
 def test_counts_of_the_real_table(material: Path) -> None:
-    selected = ptbxl.select(material / "data" / "ptbxl", 100, [])
+    selected = ptbxl.select(Archive(material / "data" / "ptbxl"), 100)
     counts = Counter(candidate.label for candidate in selected.candidates)
     assert counts == {"NORM": 9069, "MI": 2532, "STTC": 2400, "CD": 1708, "HYP": 535}
     assert Counter(drop.reason for drop in selected.dropped) == {"no label": 411, "multi-label": 5144}
@@ -146,3 +150,41 @@ def test_the_short_way_to_the_codes_is_that_of_python(text: str) -> None:
     except SyntaxError:
         wanted = None
     assert ptbxl.parse_codes(text) == wanted
+
+
+def sines(rate: float, later: float = 0.0) -> NDArray[np.float64]:
+    """12 s, each lead with its own frequency and offset."""
+    time = (np.arange(round(rate * 12)) + later) / rate
+    return np.stack([np.sin(2 * np.pi * (0.973 + 0.237 * lead) * time) + lead / 10 for lead in range(12)], axis=1)
+
+
+@pytest.mark.parametrize("rate", [50, 128, 257, 360, 359.9999, 500.1, 977, 1000, 2048])
+def test_any_rate_goes_to_100_hz_an_eighth_of_a_sample_later(rate: float) -> None:
+    inner = slice(100, 1100)
+    made = ptbxl.resample(sines(rate), rate, 100)
+    np.testing.assert_allclose(made[inner], sines(100, later=0.125)[inner], atol=0.02)
+
+
+def test_what_100_hz_cannot_hold_is_filtered_out_and_the_rest_kept() -> None:
+    for hertz, smallest, largest in ((5, 0.99, 1.01), (40, 0.95, 1.02), (50, 0, 0.05), (60, 0, 0.02), (95, 0, 0.02)):
+        wave = np.sin(2 * np.pi * hertz * np.arange(5000) / 500)[:, None] * np.ones((1, 12))
+        left = np.abs(ptbxl.resample(wave, 500, 100)[50:-50]).max()
+        assert smallest <= left <= largest, hertz
+
+
+def test_other_rates_are_reached_as_usual() -> None:
+    np.testing.assert_array_equal(ptbxl.resample(sines(500), 500, 250), resample(sines(500), 500, 250))
+
+
+@pytest.mark.real
+@pytest.mark.slow
+def test_500_hz_records_become_the_published_100_hz_ones(ptbxl_mirror: Path) -> None:
+    """50 that the mirror holds at both rates, but for their ends within a microvolt; by FFT it would be 17."""
+    off = []
+    for fast in sorted((ptbxl_mirror / "records500").rglob("*.hea"))[:50]:
+        slow = ptbxl_mirror / "records100" / fast.parent.name / fast.name.replace("_hr", "_lr")
+        rows = [np.zeros((12, 1000), dtype=np.int16) for _ in range(2)]
+        for header, row in zip((fast, slow), rows, strict=True):
+            prepare(read_record(header), ptbxl.DATASET.preparation(100, "none"), row)
+        off.append(np.sqrt(np.mean((rows[0] - rows[1].astype(float))[:, 50:-50] ** 2)))
+    assert len(off) == 50 and np.median(off) < 1

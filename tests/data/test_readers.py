@@ -144,6 +144,30 @@ def test_a_cut_off_signal_file_is_named(tmp_path: Path) -> None:
         read_record(header)
 
 
+@pytest.mark.parametrize("form", ["16", "16+24", "212"])
+def test_a_signal_without_the_checksum_of_its_header_is_unreadable(tmp_path: Path, form: str) -> None:
+    if form == "212":
+        wfdb.wrsamp("a", 100, ["mV"] * 2, ["I", "II"], np.sin(np.arange(40.0).reshape(20, 2)), fmt=[form] * 2,
+                    write_dir=str(tmp_path))  # fmt: skip
+    else:
+        write_record(tmp_path / "a.hea", waves(1, 20), form=form)
+    read_record(tmp_path / "a.hea")
+    [data] = {*tmp_path.iterdir()} - {tmp_path / "a.hea"}
+    content = bytearray(data.read_bytes())
+    content[-2] ^= 1
+    data.write_bytes(content)
+    with pytest.raises(Unreadable, match=r"signal \d+ of a\.(dat|mat) does not have the checksum"):
+        read_record(tmp_path / "a.hea")
+
+
+@pytest.mark.parametrize("checksum", ["", "-1", "65535", "x", "9" * 5000])
+def test_checksums_are_compared_modulo_65536_and_only_where_there_is_one(tmp_path: Path, checksum: str) -> None:
+    values = np.array([[2], [-3]], dtype="<i2")
+    (tmp_path / "a.dat").write_bytes(values.tobytes())
+    (tmp_path / "a.hea").write_text(f"a 1 100 2\na.dat 16 1000/mV 16 0 2 {checksum}\n")
+    np.testing.assert_array_equal(read_record(tmp_path / "a.hea").values, values)
+
+
 def test_no_samples_is_a_short_record_not_an_error(tmp_path: Path) -> None:
     assert read_record(write_record(tmp_path / "a.hea", waves(1, 20), line="a 12 100 0")).values.shape == (0, 12)
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from safeecgmatch.data.datasets import ptbxl
+from safeecgmatch.data.readers import Archive
 from safeecgmatch.data.splits import make_split, write_split
 from safeecgmatch.engine.signal_store import SignalStore
 from safeecgmatch.engine.split_files import PARTS, Split, load_split
@@ -48,6 +49,19 @@ def test_labels_are_numbered_in_seen_order_and_unseen_is_k(ptb: SignalStore) -> 
 def test_validation_and_test_are_the_seen_part_in_the_same_order(ptb: SignalStore) -> None:
     split = make_split(ptb, **SMALL)
     assert split.test.tolist() == split.open_test[split.open_test_label < 3].tolist()
+
+
+def test_a_pool_of_repeats_is_warned_of(ptb: SignalStore) -> None:
+    """81 seen and 64 unseen rows are left to draw from."""
+    distinct = 3 * 32 - 15 + 64
+    for size, warned in ((60, False), (2 * distinct, False), (2 * distinct + 2, True), (30_826, True)):
+        summary = make_split(ptb, **SMALL | {"ood": 45, "pool_size": size}).summary
+        repeats = summary["pool_duplicates"]
+        assert (repeats > size / 2) == warned == ("warnings" in summary), (size, repeats)
+    assert summary["warnings"] == [
+        f"{30_826 - distinct:,} of the pool's 30,826 records are repeats of the other {distinct}: "
+        "lower pool_size in params.yaml or use a larger archive."
+    ]
 
 
 @pytest.mark.parametrize("strategy", ["random", "patient", "strat_fold"])
@@ -153,7 +167,7 @@ def test_a_file_without_all_arrays_or_with_objects_is_refused(ptb: SignalStore, 
 @pytest.fixture(scope="session")
 def real_ptbxl(material: Path, tmp_path_factory: pytest.TempPathFactory) -> SignalStore:
     """The rows of the real table with stand-in signals: a split depends on the table alone."""
-    chosen = ptbxl.select(material / "data" / "ptbxl", 100, []).candidates
+    chosen = ptbxl.select(Archive(material / "data" / "ptbxl"), 100).candidates
     columns = ([c.label for c in chosen], [c.patient for c in chosen], [c.fold for c in chosen])
     return make_store(tmp_path_factory.mktemp("real") / "ptbxl", "ptbxl", *columns)
 
@@ -199,7 +213,7 @@ def test_check_numbers_of_the_real_pools(
 
 @pytest.mark.real
 def test_first_rows_of_the_real_parts(real_ptbxl: SignalStore) -> None:
-    from safeecgmatch.data.drawing import random_parts
+    from safeecgmatch.data.split_draws import random_parts
 
     parts = random_parts(real_ptbxl.labels, 42)
     assert parts.train[:3].tolist() == [13963, 13530, 8122]

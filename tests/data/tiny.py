@@ -43,7 +43,8 @@ def write_record(
     lines = [line or f"{header.stem} {values.shape[1]} {rate} {len(values)}"]
     names = [*LEADS, *(f"X{number}" for number in range(values.shape[1]))][: values.shape[1]]
     lines += [
-        f"{file or signal_file.name} {form} {gain} 16 {zero} {values[0, n]} 0 0 {name}" for n, name in enumerate(names)
+        f"{file or signal_file.name} {form} {gain} 16 {zero} {values[0, n]} {values[:, n].sum()} 0 {name}"
+        for n, name in enumerate(names)
     ]
     header.write_text("\n".join([*lines, *comments]) + "\n")
     return header

@@ -6,7 +6,7 @@ import hashlib
 import zipfile
 from pathlib import Path
 
-from safeecgmatch.data.archive import Request
+from safeecgmatch.data.download import Request
 
 PTBXL = {
     "ptbxl_database.csv": b"ecg_id,scp_codes\n1,{}\n",
@@ -48,4 +48,4 @@ def request(source: str, path: Path | None = None, dataset: str = "ptbxl", rate:
 
 def files_in(folder: Path) -> list[str]:
     found = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-    return sorted(name for name in found if not name.endswith((".lock", ".source.json", ".shown.json")))
+    return sorted(name for name in found if not name.endswith(".lock"))

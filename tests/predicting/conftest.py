@@ -23,17 +23,20 @@ SHORT = {"iterations": 4, "epoch": 2, "batch": 8}
 @dataclass(frozen=True)
 class Made:
     folder: Path  # of the cell
-    archive: Path  # in the layout of PTB-XL
+    archive: Path  # in the layout of its dataset
 
     def headers(self, part: str) -> list[Path]:
         """The files of a part's records, in its order."""
-        records = read_arrays(self.folder / "predictions.npz")[f"{part}.record"]
-        return [next(self.archive.rglob(f"{int(record):05d}_lr.hea")) for record in records]
+        records = read_arrays(self.folder / "predictions.npz")[f"{part}.record"].tolist()
+        files = {file.stem.removesuffix("_lr"): file for file in self.archive.rglob("*.hea")}
+        return [files[record.zfill(5) if record.isdigit() else record] for record in records]
 
 
-def train_cell(data: Path, archive: Path, project: Path, name: str, protocol: str = "paper", **train: Any) -> Made:
+def train_cell(
+    data: Path, archive: Path, project: Path, name: str, protocol: str = "paper", dataset: str = "ptbxl", **train: Any
+) -> Made:
     """A finished cell below `project`, from the store and the split in `data` that were made of `archive`."""
-    cell = Cell("ptbxl", name, 60, 1, "full", 1.0 if name == "safeecgmatch" else None)
+    cell = Cell(dataset, name, 60, 1, "full", 1.0 if name == "safeecgmatch" else None)
     inputs = Inputs.open(cell, data)
     config = resolve(demo_params(protocol, **train), cell, data)
     training, sets = build(config, inputs)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from safeecgmatch.data.filtering import filter_dataset
-from safeecgmatch.predicting.running import Job, read_blocks
+from safeecgmatch.predicting.running import Question, read_portions
 from safeecgmatch.predicting.trained import Trained
 from tests.methods.harness import split_data
 from tests.predicting.conftest import train_cell
@@ -20,9 +20,9 @@ BUDGET = {"iterations": 300, "epoch": 50, "batch": 64, "learning_rate": 0.001}
 
 
 def classes_of(trained: Trained, headers: list[Path]) -> np.ndarray:
-    blocks = list(read_blocks([Job("", header) for header in headers], trained))
-    assert not any(block.bad for block in blocks)
-    return np.concatenate([trained.scores(block.inputs).log_probs for block in blocks]).argmax(axis=1)
+    portions = list(read_portions([Question("", header) for header in headers], trained))
+    assert not any(portion.bad for portion in portions)
+    return np.concatenate([trained.scores(portion.inputs).log_probs for portion in portions]).argmax(axis=1)
 
 
 def test_real_records_at_both_rates(ptbxl_mirror: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
 import shutil
 import zipfile
@@ -95,7 +96,7 @@ def test_a_zip_that_leads_outside_is_refused(made: Made, tmp_path: Path) -> None
 def test_bad_records_get_a_sentence_each_and_the_others_go_on(made: Made, records: Path, tmp_path: Path) -> None:
     (empty := tmp_path / "empty").mkdir()
     values = waves(1, 1000)
-    write_record(records / "short.hea", values[:900])
+    write_record(records / "short.hea", values[:90])
     flat = values.copy()
     flat[:, 5] = 7
     write_record(records / "flat.hea", flat)
@@ -109,9 +110,9 @@ def test_bad_records_get_a_sentence_each_and_the_others_go_on(made: Made, record
     assert result.exit_code == 1
     assert len(lines(result)) == 5
     sentences = dict(line.split(": ", 1) for line in result.stderr.splitlines() if not line.startswith("predict:"))
-    assert sentences[f"{records}/short"] == "it is 9 s long, and 10 s are needed."
-    assert sentences[f"{records}/flat"] == "lead aVF is flat."
-    assert sentences[f"{records}/holes"] == "1 samples are missing or not numbers in lead I."
+    assert sentences[f"{records}/short"] == "too short: 90 samples at 100 Hz."
+    assert sentences[f"{records}/flat"] == "flat lead: lead aVF."
+    assert "1 missing samples, the first at sample 3, lead I" in sentences[f"{records}/holes"]
     assert "cut.dat holds 4 samples per lead, its header says 1000" in sentences[f"{records}/cut"]
     assert "cannot be read by wfdb" in sentences[f"{records}/noise"]
     assert sentences[str(tmp_path / "gone")] == "gone.hea is missing."
@@ -119,6 +120,41 @@ def test_bad_records_get_a_sentence_each_and_the_others_go_on(made: Made, record
     rows = json.loads((tmp_path / "out.json").read_text())["records"]
     assert sum(row["error"] is not None for row in rows) == 7 and len(rows) == 12
     assert all((row["predicted"] is None) == (row["error"] is not None) for row in rows)
+
+
+CONTROL = "\x1b]0;owned\x07\x1b[2J\u202e"
+
+
+def test_names_do_not_command_the_terminal(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a record's nor a folder's nor a zip's, nor a lead's in a header."""
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / f"ward{CONTROL}"
+    values = waves(1, 1000)
+    header = write_record(folder / "good.hea", values)
+    write_record(folder / "lead.hea", values)
+    (folder / "lead.hea").write_text(header.read_text().replace("good", "lead").replace(" V6", f" V{CONTROL}"))
+    write_record(folder / f"bad{CONTROL}.hea", values)
+    archive = Path(shutil.make_archive(f"zip{CONTROL}", "zip", folder))
+    for arguments in ([folder.name], [archive.name], [f"{folder.name}/good.hea"], [f"gone{CONTROL}"]):
+        result = predict(made, *arguments, "-o", "out.csv")
+        printed = result.output + (str(result.exception) if isinstance(result.exception, UserError) else "")
+        written = Path("out.csv").read_text(encoding="utf-8")
+        assert all(letter.isprintable() or letter == "\n" for letter in printed + written), arguments
+        assert "\\x1b]0;owned\\x07" in printed and "\\u202e" in printed
+    assert "(its signals are named: I, II, III" in predict(made, folder.name).stderr
+
+
+def test_a_name_is_no_formula_in_a_csv(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = ["=cmd|calc", "+1", "-1", "@x"]
+    for name in names:
+        write_record(tmp_path / f"{name}.hea", waves(1, 1000), file="a.dat", line="a 12 100 1000")
+    shutil.move("=cmd|calc.dat", "a.dat")
+    predict(made, "--output", "out.csv", "--", *names, "=gone")
+    rows = list(csv.DictReader(Path("out.csv").read_text().splitlines()))
+    assert sorted(row["record"] for row in rows) == sorted(f"'{name}" for name in (*names, "=gone"))
+    assert {row["error"] for row in rows} == {"", "'=gone.hea is missing"}
+    assert all(not value.startswith(("=", "+", "-", "@")) for row in rows for value in row.values())
 
 
 def test_nothing_but_bad_records(made: Made, tmp_path: Path) -> None:
@@ -139,6 +175,33 @@ def test_an_output_of_unknown_form_is_refused_before_the_work(made: Made, record
     result = predict(made, records, "--output", "answers.xlsx")
     assert isinstance(result.exception, UserError) and "neither in .csv nor in .json" in str(result.exception)
     assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("option", "place"),
+    [("--output", "/proc/x.csv"), ("--output", "file/x.json"), ("--output", "d.csv"), ("--plot", "file"),
+     ("--plot", "/proc/x"), ("--plot", "file/pages")],
+)  # fmt: skip
+def test_a_place_that_cannot_be_written_is_said_before_the_work(
+    made: Made, records: Path, tmp_path: Path, option: str, place: str
+) -> None:
+    (tmp_path / "file").write_text("params")
+    (tmp_path / "d.csv").mkdir()
+    result = predict(made, records, option, tmp_path / place)
+    assert isinstance(result.exception, UserError) and str(tmp_path / place) in str(result.exception)
+    assert result.stdout == "" and (tmp_path / "file").read_text() == "params"
+
+
+def test_a_disk_that_fills_up_is_one_sentence(
+    made: Made, records: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("safeecgmatch.predicting.answers.atomic_path", full)
+    for option, place in (("--output", "x.csv"), ("--plot", "pages")):
+        result = predict(made, records, option, tmp_path / place)
+        assert isinstance(result.exception, UserError) and "No space left on device" in str(result.exception)
 
 
 def test_a_page_per_record(made: Made, records: Path, tmp_path: Path) -> None:

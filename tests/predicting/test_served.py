@@ -109,7 +109,7 @@ def server(project: Path) -> Iterator[Server]:
 @pytest.fixture(scope="module")
 def answers(project: Path) -> dict[str, dict[str, Any]]:
     """What `predict` says about the first records of the archive that have an answer."""
-    folder = "data/raw/ptbxl/records100/00000"
+    folder = "data/raw/ptbxl.phantom/records100/00000"
     headers = sorted(file.name for file in (project / folder).glob("*.hea"))[:24]
     command = [sys.executable, "-m", "safeecgmatch.cli", "predict", CELL, *(f"{folder}/{name}" for name in headers)]
     subprocess.run([*command, "--output", "answers.json"], cwd=project, capture_output=True)
@@ -179,10 +179,10 @@ def bad_requests(good: dict[str, Any]) -> dict[str, object]:
         "lacks lead V6": records(signals=signals[:11], leads=LEADS[:11]),
         "names for 12 signals": records(leads=LEADS[:11]),
         "more than one lead I ?": records(leads=["I", *LEADS[:11]]),
-        "missing or not numbers in lead V6": records(signals=[*signals[:11], [None] * 1000]),
-        "10 s are needed": records(signals=[lead[:500] for lead in signals]),
-        "lead I is flat": records(signals=[[0.0] * 1000, *signals[1:]]),
-        "at least 50 Hz": records(sampling_rate=0.0),
+        "1000 missing samples, the first at sample 0, lead V6": records(signals=[*signals[:11], [None] * 1000]),
+        "too short": records(signals=[lead[:50] for lead in signals]),
+        "all-zero lead: lead I": records(signals=[[0.0] * 1000, *signals[1:]]),
+        "sampling rate is 0 Hz": records(sampling_rate=0.0),
         "sampling_rate": records(sampling_rate="fast"),
         "not a voltage": records(units="mmHg"),
     }

@@ -13,7 +13,7 @@ import pytest
 from safeecgmatch.data.readers import read_record
 from safeecgmatch.metrics import probabilities_of
 from safeecgmatch.predicting.conforming import Refused
-from safeecgmatch.predicting.running import Job, read_blocks
+from safeecgmatch.predicting.running import Question, read_portions
 from safeecgmatch.predicting.serving import example, respond
 from safeecgmatch.predicting.trained import NO_DEVICE, Trained
 from tests.predicting.conftest import Made
@@ -21,8 +21,8 @@ from tests.predicting.conftest import Made
 
 def test_a_request_gets_the_numbers_that_its_file_gets(made: Made, trained: Trained) -> None:
     headers = made.headers("test")[:6]
-    [block] = read_blocks([Job("", header) for header in headers], trained)
-    expected = probabilities_of(trained.scores(block.inputs).log_probs)
+    [portion] = read_portions([Question("", header) for header in headers], trained)
+    expected = probabilities_of(trained.scores(portion.inputs).log_probs)
     requests = []
     for number, header in enumerate(headers):
         record = read_record(header)
@@ -50,10 +50,10 @@ BAD: dict[str, dict[str, Any]] = {
     "lacks lead V6": {"leads": "I II III aVR aVL aVF V1 V2 V3 V4 V5 V7".split()},
     "sampling rate is -100 Hz": {"sampling_rate": -100.0},
     "sampling_rate must be a number": {"sampling_rate": "fast"},
-    "10 s are needed": {"sampling_rate": 200.0},
+    "too short: 1000 samples at 2000 Hz": {"sampling_rate": 2000.0},
     "unit 'furlong'": {"units": "furlong"},
-    "lead.* flat": {"signals": [[0.1] * 1000] * 12},
-    "12000 samples are missing or not numbers": {"signals": [[None] * 1000] * 12},
+    "flat lead: lead I, II": {"signals": [[0.1] * 1000] * 12},
+    "12000 missing samples": {"signals": [[None] * 1000] * 12},
 }
 
 

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from safeecgmatch.errors import UserError
-from safeecgmatch.predicting.running import Job, read_blocks
+from safeecgmatch.predicting.running import Question, read_portions
 from safeecgmatch.predicting.trained import Trained, find_cell, usable_device
 from safeecgmatch.predictions import ood_score, read_arrays
 from safeecgmatch.protocols import known_methods
@@ -21,13 +21,13 @@ from tests.predicting.conftest import Made
 
 def assert_same_bytes(made: Made, part: str) -> None:
     trained, stored = Trained.open(made.folder), read_arrays(made.folder / "predictions.npz")
-    blocks = list(read_blocks([Job("", header) for header in made.headers(part)], trained))
-    scores = [trained.scores(block.inputs) for block in blocks]
+    portions = list(read_portions([Question("", header) for header in made.headers(part)], trained))
+    scores = [trained.scores(portion.inputs) for portion in portions]
     log_probs = np.concatenate([score.log_probs for score in scores])
     unseen = np.concatenate([score.unseen for score in scores])
     assert log_probs.tobytes() == stored[f"{part}.log_probs.{trained.branch}"].tobytes()
     assert unseen.tobytes() == ood_score(stored, trained.branch, split=part).tobytes()
-    assert not any(block.bad for block in blocks)
+    assert not any(portion.bad for portion in portions)
 
 
 @pytest.mark.parametrize("part", ["validation", "test", "open_test"])
@@ -46,12 +46,12 @@ def test_every_method_gives_the_bytes_of_its_predictions(
 
 def test_another_order_changes_nothing_that_matters(made: Made, trained: Trained) -> None:
     headers = made.headers("test")
-    [forwards], [backwards] = (list(read_blocks([Job("", header) for header in order], trained))
+    [forwards], [backwards] = (list(read_portions([Question("", header) for header in order], trained))
                                for order in (headers, headers[::-1]))  # fmt: skip
     one, other = trained.scores(forwards.inputs), trained.scores(backwards.inputs)
     np.testing.assert_allclose(np.exp(one.log_probs), np.exp(other.log_probs)[::-1], atol=1e-6)
     alone = np.concatenate(
-        [trained.scores(trained.inputs(forwards.rows[place : place + 1])).log_probs for place in range(3)]
+        [trained.scores(trained.inputs(forwards.rows[place : place + 1], [1000])).log_probs for place in range(3)]
     )
     np.testing.assert_allclose(np.exp(alone), np.exp(one.log_probs)[:3], atol=1e-6)
 
@@ -86,6 +86,10 @@ def damage(folder: Path, file: str, how: Callable[[dict], object]) -> None:
     (folder / file).write_text(dump(content))
 
 
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
 DAMAGES: dict[str, Callable[[Path], object]] = {
     r"has no model\.safetensors, so it is no finished cell": lambda cell: (cell / "model.safetensors").unlink(),
     r"has no predictions\.npz": lambda cell: (cell / "predictions.npz").unlink(),
@@ -97,6 +101,9 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
         cell, "summary.json", lambda summary: summary.update(diverged="The loss stopped being finite.")
     ),
     r"summary\.json is damaged": lambda cell: (cell / "summary.json").write_text("{"),
+    "this version can load.*not a zip file": lambda cell: cut(cell / "predictions.npz"),
+    "this version can load.*(YAML|Error)": lambda cell: cut(cell / "config.yaml"),
+    "this version can load.*(utf|UTF)-8": lambda cell: (cell / "config.yaml").write_bytes(b"cell: \xff\xfe"),
     "no cell that this version can load": lambda cell: (cell / "model.safetensors").write_bytes(b"not weights"),
     "this version can load.*KeyError: 'train'": lambda cell: damage(
         cell, "config.yaml", lambda config: config.pop("train")

@@ -71,10 +71,24 @@ def test_ptbxl_from_archive_to_split(project: Path, capsys: pytest.CaptureFixtur
     assert "60 of 60 records kept (CD 12, HYP 12, MI 12, NORM 12, STTC 12); dropped: none" in printed.out
     assert "warning: ptbxl_database.csv has 60 rows" in printed.err
     assert "labelled 6, pool 40" in printed.out
-    assert (project / "data/raw/ptbxl").resolve() == (project / "mirror/ptbxl").resolve()
+    assert (project / "data/manifests/ptbxl.csv").read_text().startswith("# folder: mirror/ptbxl\n")
     assert SignalStore.open(project / "data/filtered/ptbxl").preprocessing == "none"
     split = load_split(project / "data/splits/ptbxl/60/1")
     assert (len(split.labelled), len(split.pool), split.seen) == (6, 40, ("NORM", "MI", "CD"))
+
+
+def test_split_warns_of_a_pool_of_repeats_and_knows_no_patients(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("download", "filter", "split", dataset="cinc21")
+    assert "warning" not in capsys.readouterr().err
+    params = yaml.safe_load((project / "params.yaml").read_text())
+    params["data"]["cinc21"]["pool_size"] = 500
+    (project / "params.yaml").write_text(yaml.safe_dump(params))
+    run("split", dataset="cinc21")
+    printed = capsys.readouterr()
+    assert "of the pool's 500 records are repeats" in printed.err
+    assert "patients are unknown" in printed.out and "0 patients" not in printed.out
 
 
 @pytest.mark.parametrize(
@@ -102,25 +116,43 @@ def test_a_fault_is_one_sentence_and_leaves_nothing(project: Path) -> None:
     assert not list((project / "data").glob("[mfs]*/*"))
 
 
-def test_a_manifest_from_the_cache_moves_the_link_to_its_archive(project: Path) -> None:
+@pytest.mark.parametrize(
+    ("dataset", "file"),
+    [
+        ("ptbxl", "records100/00000/00007_lr.dat"),
+        ("ptbxl", "records100/00000/00007_lr.hea"),
+        ("ptbxl", "ptbxl_database.csv"),
+        ("cinc21", "training/georgia/g1/E07.mat"),
+        ("cinc21", "training/georgia/g1/E07.hea"),
+    ],
+)
+def test_filter_reads_no_file_that_has_changed_since_it_was_verified(project: Path, dataset: str, file: str) -> None:
+    run("download", dataset=dataset)
+    path = project / "mirror" / dataset / file
+    content = bytearray(path.read_bytes())
+    content[-3:-1] = content[-2:-4:-1] if content[-3] != content[-2] else b"~~"  # two bytes, the same size
+    path.write_bytes(content)
+    sentence = one_sentence("filter", dataset)
+    assert f"{path.name} has changed since `download` verified it: run `dvc repro -f download@{dataset}`" in sentence
+    assert not (project / "data/filtered").exists() or not list((project / "data/filtered").iterdir())
+
+
+def test_filter_reads_where_the_manifest_says_and_never_downloads(project: Path) -> None:
     """DVC restores what an earlier run wrote without running `download`: here the manifest of an earlier source."""
     manifest, signals = project / "data/manifests/ptbxl.csv", project / "data/filtered/ptbxl/signals.npy"
     shutil.copytree(project / "mirror/ptbxl", project / "other")
-    signal = project / "other/records100/00000/00007_lr.dat"
-    signal.write_bytes(signal.read_bytes()[::-1])  # the same sizes, so that only the manifest tells the two apart
+    write_record(project / "other/records100/00000/00007_lr.hea", waves(99, 1000))
     run("download", "filter")
     restored, wanted = manifest.read_bytes(), signals.read_bytes()
     write_params(project, ptbxl="other")
     run("download", "filter")
     assert signals.read_bytes() != wanted
-    write_params(project, ptbxl="mirror/ptbxl")
     manifest.write_bytes(restored)
     run("filter")
-    assert (project / "data/raw/ptbxl").resolve() == (project / "mirror/ptbxl").resolve()
     assert signals.read_bytes() == wanted
-    (project / "mirror/ptbxl/records100/00000/00008_lr.dat").write_bytes(signal.read_bytes())
-    (project / "data/raw/.ptbxl.shown.json").unlink()
-    assert "does not list what data.ptbxl in params.yaml names now" in one_sentence("filter")
+    assert not (project / "data/raw").exists()
+    (project / "mirror").rename(project / "away")
+    assert "is missing (No such file or directory): run `dvc repro -f download@ptbxl`" in one_sentence("filter")
 
 
 def test_the_steps_of_contributing_add_a_dataset(project: Path) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from safeecgmatch.data.preparation import Preparation, Resample, resample
+from safeecgmatch.data.readers import Archive
 from safeecgmatch.data.selection import Verdicts
 
 HEADER_BYTES = 700
@@ -52,7 +54,7 @@ class Files:
 
 @dataclass(frozen=True)
 class OpenSet:
-    """Seen and unseen classes, and which rule of `drawing` fills the pool."""
+    """Seen and unseen classes, and which rule of `split_draws` fills the pool."""
 
     seen: tuple[str, ...]
     unseen: tuple[str, ...]
@@ -61,19 +63,24 @@ class OpenSet:
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset:
-    """`files` and `select` are asked for a sampling rate; `select` judges the listed files of an archive's folder.
+    """`files` and `select` are asked for a sampling rate; `select` judges the records of an archive.
 
-    The last two are for datasets whose protocols differ: which preprocessing the switches ask for, and which other
-    task they set at an OOD level (None: the usual one).
+    `resample` is for datasets whose publisher went from one rate to another in a way of its own. The last two are for
+    datasets whose protocols differ: which preprocessing the switches ask for, and which other task they set at an OOD
+    level (None: the usual one).
     """
 
     url: str  # the folder of the published files, with SHA256SUMS.txt
     files: Callable[[int], Files]
-    select: Callable[[Path, int, Sequence[str]], Verdicts]
+    select: Callable[[Archive, int], Verdicts]
     seen: tuple[str, ...]
     unseen: tuple[str, ...]
+    resample: Resample = resample
     preprocessing: Callable[[Switches], str] = lambda switches: "none"
     other_task: Callable[[int, Switches], OpenSet | None] = lambda ood, switches: None
+
+    def preparation(self, sampling_rate: int, preprocessing: str) -> Preparation:
+        return Preparation(sampling_rate, preprocessing, self.resample)
 
     def open_set(self, ood: int, switches: Switches) -> OpenSet:
         return self.other_task(ood, switches) or OpenSet(self.seen, self.unseen)

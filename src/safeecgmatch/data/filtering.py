@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import errno
-import shutil
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
@@ -14,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from safeecgmatch.data.datasets import find_dataset
-from safeecgmatch.data.ecg_paper import draw_page
-from safeecgmatch.data.ingest import read_all
+from safeecgmatch.data.ecg_pictures import draw_page
+from safeecgmatch.data.ingest import Ingestion, read_all
 from safeecgmatch.data.preparation import PREPROCESSING, STANDARDISED, Fit
+from safeecgmatch.data.readers import Archive
 from safeecgmatch.data.rowfile import allocate, close_up, hash_along
 from safeecgmatch.data.selection import DUPLICATE, Candidate, Drop, Verdicts
 from safeecgmatch.engine.signal_store import FORMAT, PAGE, REPORT, SIGNALS, TABLE, write_table
@@ -69,15 +69,19 @@ def make_report(
 
 def filter_dataset(
     dataset: str, folder: Path, target: Path, sampling_rate: int, preprocessing: str,
-    files: Sequence[str] | None = None, workers: int | None = None,
+    files: Mapping[str, str] | None = None, workers: int | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Write the signal store of `dataset` to the folder `target`, whole or not at all; returns its report."""
+    """Write the signal store of `dataset` to the folder `target`, whole or not at all; returns its report.
+
+    `files` are the archive's files with their SHA-256, as a manifest lists them; without it, what lies there is taken.
+    """
     if preprocessing not in PREPROCESSING:
         raise UserError(f"There is no preprocessing {preprocessing!r}: use one of {', '.join(PREPROCESSING)}.")
     descriptor = find_dataset(dataset)
     if files is None:
-        files = descriptor.files(sampling_rate).present_in(folder)
-    selected = descriptor.select(folder, sampling_rate, files)
+        files = dict.fromkeys(descriptor.files(sampling_rate).present_in(folder), "")
+    archive = Archive(folder, files, dataset)
+    selected = descriptor.select(archive, sampling_rate)
     candidates = selected.candidates
     samples = SECONDS * sampling_rate
     form = {
@@ -87,8 +91,6 @@ def filter_dataset(
         "standardise": preprocessing in STANDARDISED,
         "preprocessing": preprocessing,
     }
-    for leftover in target.parent.glob(f".{target.name}.*"):
-        shutil.rmtree(leftover)  # gigabytes of a run that was killed
     try:
         # Hashing takes one thread as long as drawing and a good part of reading, so it is done beside them.
         with atomic_path(target) as partial, ThreadPoolExecutor(1) as aside:
@@ -98,7 +100,8 @@ def filter_dataset(
             final: SimpleQueue[int] = SimpleQueue()
             checksum = aside.submit(hash_along, signals, final)
             label = f"filter {dataset}"
-            outcomes = read_all(folder, candidates, signals, sampling_rate, preprocessing, workers, label, final)
+            ingestion = Ingestion(archive, signals, descriptor.preparation(sampling_rate, preprocessing))
+            outcomes = read_all(ingestion, candidates, workers, label, final)
             kept, unusable = judge_outcomes(candidates, outcomes)
             report = make_report(selected, kept, outcomes, [*selected.dropped, *unusable], form)
             if not kept:

@@ -49,7 +49,7 @@ class Retry(Exception):
         self.after = after
 
 
-class Stopped(Exception):
+class GivenUp(Exception):
     """Another file failed, so this one is given up; its partial file stays for the next run."""
 
 
@@ -124,13 +124,14 @@ class Download:
                     reason = "no answer in time" if isinstance(root, TimeoutError) else str(root) or repr(root)
                     raise UserError(
                         f"{self.file.url} could not be fetched, {TRIES} tries in a row failed (last: {reason}): "
-                        "check the connection and run the same command again, it continues where it stopped."
+                        "check the connection and run the same command again, it continues where it stopped; with a "
+                        "copy of the archive, write `source: path` and its folder as `path` in params.yaml."
                     ) from fault
                 pause = FIRST_WAIT * 2 ** (failures - 1) * (0.5 + jitter.random() / 2)
                 if isinstance(fault, Retry) and fault.after is not None:
                     pause = fault.after
                 if self.stop.wait(min(pause, LONGEST_WAIT)):
-                    raise Stopped from fault
+                    raise GivenUp from fault
 
     def _transfer(self) -> None:
         have = self.have()
@@ -152,7 +153,7 @@ class Download:
                     stream.write(block)
                     self.count(self.counted + len(block), len(block))
                     if self.stop.is_set():
-                        raise Stopped
+                        raise GivenUp
             response.raw.drain_conn()  # nothing is left, but only this frees the connection for the next file
         if total is not None and self.have() != total:
             raise Retry(f"the connection was cut after {self.have()} of {total} bytes")
@@ -225,5 +226,5 @@ def fetch_all(files: Sequence[RemoteFile], label: str, connections: int = CONNEC
         finally:
             stop.set()
     for future in futures:
-        if not isinstance(future.exception(), Stopped):
+        if not isinstance(future.exception(), GivenUp):
             future.result()

@@ -1,4 +1,4 @@
-"""Reading the records of an archive into the rows of a store, block by block, in as many processes as are worth it.
+"""Ingestion the records of an archive into the rows of a store, block by block, in as many processes as are worth it.
 
 Workers write their rows straight into the file at its final size, so memory stays at a few blocks per worker however
 large the archive is, and the bytes do not depend on the workers.
@@ -17,12 +17,11 @@ from queue import SimpleQueue
 
 import numpy as np
 
-from safeecgmatch.data.preparation import Fit, Rejected, prepare
-from safeecgmatch.data.readers import Unreadable, read_record
+from safeecgmatch.data.preparation import Fit, Preparation, Rejected, prepare
+from safeecgmatch.data.readers import Archive, Unreadable
 from safeecgmatch.data.rowfile import npy_header, row_bytes
 from safeecgmatch.data.selection import UNREADABLE, Candidate
 from safeecgmatch.errors import UserError
-from safeecgmatch.leads import LEADS, SECONDS
 from safeecgmatch.progress import Progress
 
 RECORDS_PER_BLOCK = 32
@@ -30,35 +29,52 @@ WORTH_WORKERS = 1500  # records; below that, starting processes takes longer tha
 
 
 @dataclass(frozen=True)
+class Ingestion:
+    """What all blocks have in common; the archive's list is long, so a worker is given it once."""
+
+    archive: Archive
+    signals: Path
+    preparation: Preparation
+
+
+@dataclass(frozen=True)
 class Block:
     """One block of candidates and where their rows begin in the file."""
 
-    folder: Path
     headers: tuple[str, ...]
-    signals: Path
     offset: int
-    sampling_rate: int
-    preprocessing: str
 
 
-def _read_one(block: Block, header: str, row: np.ndarray) -> Fit:
+_shared: Ingestion  # in a worker
+
+
+def _share(ingestion: Ingestion) -> None:
+    global _shared
+    _shared = ingestion
+
+
+def _ingest_shared(block: Block) -> list[Fit]:
+    return ingest(_shared, block)
+
+
+def _read_one(ingestion: Ingestion, header: str, row: np.ndarray) -> Fit:
     row.fill(0)
     try:
-        return prepare(read_record(block.folder / header), block.sampling_rate, block.preprocessing, row)
+        return prepare(ingestion.archive.record(header), ingestion.preparation, row)
     except Unreadable as error:
         return Fit(reason=UNREADABLE, detail=str(error))
     except Rejected as error:
         return Fit(reason=error.reason, detail=error.detail)
 
 
-def ingest(block: Block) -> list[Fit]:
+def ingest(ingestion: Ingestion, block: Block) -> list[Fit]:
     """Read one block of records and write its rows; runs in a worker."""
     # One row, used again and again: it stays in the processor's cache from reading to writing.
-    row = np.empty((len(LEADS), SECONDS * block.sampling_rate), dtype=np.int16)
+    row = np.empty(ingestion.preparation.shape, dtype=np.int16)
     outcomes = []
-    with block.signals.open("r+b", buffering=0) as stream:
+    with ingestion.signals.open("r+b", buffering=0) as stream:
         for number, header in enumerate(block.headers):
-            outcome = _read_one(block, header, row)
+            outcome = _read_one(ingestion, header, row)
             outcomes.append(outcome)
             if not outcome.reason:
                 stream.seek(block.offset + number * row.nbytes)
@@ -68,14 +84,14 @@ def ingest(block: Block) -> list[Fit]:
     return outcomes
 
 
-def _run(blocks: Sequence[Block], workers: int) -> Iterator[list[Fit]]:
+def _run(ingestion: Ingestion, blocks: Sequence[Block], workers: int) -> Iterator[list[Fit]]:
     if workers == 1:
-        yield from map(ingest, blocks)
+        yield from (ingest(ingestion, block) for block in blocks)
         return
     # Spawned, not forked: the progress bar of the parent is a thread, and a fork would copy its locks.
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(workers, get_context("spawn"), _share, (ingestion,)) as pool:
         try:
-            yield from pool.map(ingest, blocks)
+            yield from pool.map(_ingest_shared, blocks)
         except BrokenProcessPool as error:
             raise UserError("A reading process was killed, perhaps for want of memory: free some.") from error
         except BaseException:
@@ -84,9 +100,8 @@ def _run(blocks: Sequence[Block], workers: int) -> Iterator[list[Fit]]:
 
 
 def read_all(
-    folder: Path, candidates: Sequence[Candidate], signals: Path, sampling_rate: int, preprocessing: str,
-    workers: int | None, label: str, final: SimpleQueue[int],
-) -> list[Fit]:  # fmt: skip
+    ingestion: Ingestion, candidates: Sequence[Candidate], workers: int | None, label: str, final: SimpleQueue[int]
+) -> list[Fit]:
     """Write the row of every candidate, zeros for the unusable ones; one outcome each.
 
     How much of the file is final is told to `final` as it grows, and its end by 0: after the first unusable record,
@@ -94,19 +109,18 @@ def read_all(
     """
     if workers is None:
         workers = 1 if len(candidates) < WORTH_WORKERS else os.cpu_count() or 1
-    samples = SECONDS * sampling_rate
+    _, samples = ingestion.preparation.shape
     begin, size = len(npy_header(len(candidates), samples)), row_bytes(samples)
     headers = [candidate.header for candidate in candidates]
     blocks = [
-        Block(folder, tuple(headers[first : first + RECORDS_PER_BLOCK]), signals, begin + first * size, sampling_rate,
-              preprocessing)
+        Block(tuple(headers[first : first + RECORDS_PER_BLOCK]), begin + first * size)
         for first in range(0, len(headers), RECORDS_PER_BLOCK)
-    ]  # fmt: skip
+    ]
     outcomes: list[Fit] = []
     whole = True
     try:
         with Progress(len(candidates), label, "records") as bar:
-            for block, done in zip(blocks, _run(blocks, workers), strict=True):
+            for block, done in zip(blocks, _run(ingestion, blocks, workers), strict=True):
                 outcomes.extend(done)
                 whole = whole and not any(outcome.reason for outcome in done)
                 if whole:

@@ -27,6 +27,11 @@ class ListedFile(NamedTuple):
     sha256: str
 
 
+def printable(text: str) -> str:
+    """The text with control characters spelled out: a name from a header or a zip must not command a terminal."""
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+
+
 def safe_name(name: str, source: str) -> str:
     """The name as a plain relative path; anything that could lead out of the data folder is refused."""
     parts = name.split("/")

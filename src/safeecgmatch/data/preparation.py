@@ -1,4 +1,4 @@
-"""One recording to one row of the store: checks, band-pass, resampling, first 10 s, zero-padding, microvolts.
+"""One recording to one row, for training and prediction alike: checks, band-pass, resampling, first 10 s, microvolts.
 
 The checks look at the samples that can reach the stored row: the first 10 s, or the whole record where a filter or a
 resampling mixes all of them.
@@ -6,6 +6,7 @@ resampling mixes all of them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -21,8 +22,12 @@ STANDARDISED = ("ecgmatch",)  # the batch is standardised per record and lead wh
 
 BAND_HZ = (1.0, 47.0)
 BAND_ORDER = 3
+RATES_HZ = (50.0, 100_000.0)  # of a recording
 SHORTEST_SECONDS = 1.0  # shorter records are dropped, longer ones zero-padded
 LARGEST = np.iinfo(np.int16).max  # 32.767 mV; no heart reaches it
+
+
+Resample = Callable[[NDArray[np.float64], float, int], NDArray[np.float64]]  # (time, leads), its rate, the wanted one
 
 
 class Rejected(Exception):
@@ -73,13 +78,28 @@ def _names(hits: NDArray[np.bool_]) -> str:
     return "lead " + ", ".join(name for name, hit in zip(LEADS, leads, strict=True) if hit)
 
 
-def prepare(recording: Recording, sampling_rate: int, preprocessing: str, row: NDArray[np.int16]) -> Fit:
-    """Write a recording to `row`, (12, samples) zeros, in microvolts; raises `Rejected` if it cannot be used."""
-    samples = SECONDS * sampling_rate
+@dataclass(frozen=True)
+class Preparation:
+    """How a dataset's recordings become rows; filter and predict use the same one."""
+
+    sampling_rate: int
+    preprocessing: str
+    resample: Resample = resample
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(LEADS), SECONDS * self.sampling_rate
+
+
+def prepare(recording: Recording, preparation: Preparation, row: NDArray[np.int16]) -> Fit:
+    """Write a recording to `row`, zeros of the preparation's shape, in microvolts; raises `Rejected` if unusable."""
+    sampling_rate, (_, samples) = preparation.sampling_rate, preparation.shape
     if recording.leads != len(LEADS):
         raise Rejected(selection.WRONG_LEADS, f"{recording.leads} leads, not {len(LEADS)}")
+    if not RATES_HZ[0] <= recording.rate <= RATES_HZ[1]:
+        raise Rejected(selection.UNREADABLE, f"its sampling rate is {recording.rate:g} Hz")
     other_rate = round(recording.rate) != sampling_rate
-    filtered = preprocessing == "ecgmatch"
+    filtered = preparation.preprocessing == "ecgmatch"
     used = recording if other_rate or filtered else recording.head(samples)
     if used.has_invalid():
         invalid = used.invalid()
@@ -88,20 +108,27 @@ def prepare(recording: Recording, sampling_rate: int, preprocessing: str, row: N
         raise Rejected(selection.INVALID, detail)
     if len(used.values) < SHORTEST_SECONDS * recording.rate:
         raise Rejected(selection.TOO_SHORT, f"{len(used.values)} samples at {recording.rate:g} Hz")
-    signal: NDArray[np.number] = used.microvolts()
-    if filtered:
-        signal = band_pass(signal.astype(np.float64), recording.rate)
-    if other_rate:
-        signal = resample(signal.astype(np.float64), recording.rate, sampling_rate)
+    with np.errstate(over="ignore", invalid="ignore"):  # a gain of 1e-300; what comes of it is rejected below
+        signal: NDArray[np.number] = used.microvolts()
+        if filtered:
+            signal = band_pass(signal.astype(np.float64), recording.rate)
+        if other_rate:
+            signal = preparation.resample(signal.astype(np.float64), recording.rate, sampling_rate)
     signal = signal[:samples]
     clipped = 0
     if signal.dtype != np.int16:
-        signal = np.rint(signal)
-        clipped = int((np.abs(signal) > LARGEST).sum())
-        signal = np.clip(signal, -LARGEST, LARGEST)
-    row[:, : len(signal)] = signal.T
-    silent = ~np.atleast_1d(row.any(axis=1))
-    if silent.any():
+        beyond = ~(np.abs(np.rint(signal)) <= LARGEST)  # by `not`, so that it holds what is no number too
+        wrong = beyond.mean(axis=0) > 0.5
+        if wrong.any():
+            raise Rejected(selection.IMPLAUSIBLE, f"more than half of {_names(wrong[None])} is beyond 32 mV")
+        clipped = int(beyond.sum())
+        signal = np.clip(np.rint(signal), -LARGEST, LARGEST)
+    filled = row[:, : len(signal)]
+    filled[:] = signal.T
+    flat = filled.min(axis=1) == filled.max(axis=1)
+    if flat.any():
+        zero = flat & (filled[:, 0] == 0)
         row[:] = 0  # an unusable record leaves no samples behind
-        raise Rejected(selection.ZERO_LEAD, _names(silent[None]))
+        which = (selection.ZERO_LEAD, zero) if zero.any() else (selection.FLAT_LEAD, flat)
+        raise Rejected(which[0], _names(which[1][None]))
     return Fit(len(signal), clipped)

@@ -2,12 +2,15 @@
 
 Plain form: one segment, one signal file beside the header, every signal in format 16 (`16`, `16+24`, `16x1+24`).
 `wfdb` spends most of its time on parsing headers; here a header is split on blanks. The samples are the same.
+What is read is checked on the way: a listed file against the digest of the manifest, a signal against its checksum.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from io import FileIO
@@ -16,15 +19,21 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from safeecgmatch.errors import UserError
+
 INVALID = np.iinfo(np.int16).min  # WFDB's mark of a missing sample in format 16
+LARGEST_HEADER = 200_000  # bytes; those of 12 leads have about 700, and a parser should not be fed a novel
 MICROVOLTS = {"mv": 1e3, "uv": 1.0, "v": 1e6}
 
 # A header may name files only in its own folder: no separators, no leading dot.
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
-_FORMAT = re.compile(r"16(?:x1)?(?:\+(\d+))?")
+# Numbers are of bounded length: Python refuses to read 5,000 digits, and 400 of them are infinite.
+_FORMAT = re.compile(r"16(?:x1)?(?:\+(\d{1,12}))?")
 _GAIN = re.compile(r"(\d+\.?\d*(?:[eE][-+]?\d+)?)(?:\((-?\d+)\))?(?:/(\S+))?")
 _INTEGER = re.compile(r"-?\d+")
-_RATE = re.compile(r"\d+\.?\d*")
+_COUNT = re.compile(r"\d{1,12}")
+_CHECKSUM = re.compile(r"-?\d{1,5}")
+_RATE = re.compile(r"\d{1,12}\.?\d*")
 
 
 class Unreadable(Exception):
@@ -42,7 +51,8 @@ class Header:
     gain: NDArray[np.float64]
     baseline: NDArray[np.float64]
     units: tuple[str, ...]
-    names: tuple[str, ...] = ()  # as the header spells them, "" where it gives none
+    names: tuple[str, ...]  # as the header spells them, "" where it gives none
+    checksums: tuple[str, ...]  # of the leads, "" where the header gives none
 
     @property
     def leads(self) -> int:
@@ -113,14 +123,15 @@ def parse_header(lines: list[list[str]]) -> Header | None:
     if len(lines) < 2 or len(lines[0]) < 4 or "/" in lines[0][0]:
         return None
     _, leads, rate, samples = lines[0][:4]
-    if not (leads.isdecimal() and samples.isdecimal() and _RATE.fullmatch(rate) and len(lines) == int(leads) + 1):
+    if not (_COUNT.fullmatch(leads) and _COUNT.fullmatch(samples) and _RATE.fullmatch(rate)):
         return None
     signals = lines[1:]
-    if min(map(len, signals)) < 5 or len({line[0] for line in signals}) != 1 or float(rate) == 0:
+    if len(signals) != int(leads) or min(map(len, signals)) < 5 or len({line[0] for line in signals}) != 1:
         return None
     storage = _storage(tuple((line[1], line[2], line[4]) for line in signals))
     names = tuple(" ".join(line[8:]) for line in signals)
-    return storage and Header(float(rate), int(samples), signals[0][0], *storage, names)
+    checksums = tuple(line[6] if len(line) > 6 else "" for line in signals)
+    return storage and Header(float(rate), int(samples), signals[0][0], *storage, names, checksums)
 
 
 @lru_cache(maxsize=256)  # most records of an archive are stored in the same way
@@ -145,15 +156,62 @@ def _signal(form: str, gain: str, zero: str) -> tuple[int, float, float, str]:
     return int(offset[1] or 0), float(numbers[1]), float(baseline), numbers[3] or "mV"
 
 
-def read_text(header: Path) -> str:
-    """A header's text; whatever is not UTF-8 stands in comments and is replaced."""
+def read_bytes(file: Path) -> bytes:
     try:
-        with FileIO(header) as stream:  # no buffer: opening files is a good part of reading a record
-            return stream.readall().decode("utf-8", errors="replace")
+        with FileIO(file) as stream:  # no buffer: opening files is a good part of reading a record
+            size = os.fstat(stream.fileno()).st_size
+            if size > LARGEST_HEADER and file.suffix == ".hea":
+                raise Unreadable(f"{file.name} has {size:,} bytes, and no header is that long")
+            return stream.readall()
     except FileNotFoundError:
-        raise Unreadable(f"{header.name} is missing") from None
+        raise Unreadable(f"{file.name} is missing") from None
     except OSError as error:
-        raise Unreadable(f"{header.name} cannot be opened ({error.strerror})") from error
+        raise Unreadable(f"{file.name} cannot be opened ({error.strerror})") from error
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A dataset's folder, of which nothing is read that differs from what `download` verified.
+
+    `files` are the SHA-256 by relative name ("" where nobody stated one); None for a folder without a list.
+    """
+
+    folder: Path
+    files: Mapping[str, str] | None = None
+    dataset: str = ""
+
+    def read(self, name: str) -> bytes:
+        content = read_bytes(self.folder / name)
+        if self.files is None:
+            return content
+        if name not in self.files:
+            raise Unreadable(f"{name} is not in the list of the archive's files")
+        if self.files[name] not in ("", hashlib.sha256(content).hexdigest()):
+            again = f"run `dvc repro -f download@{self.dataset}`"
+            raise UserError(f"{self.folder / name} has changed since `download` verified it: {again}.")
+        return content
+
+    def text(self, header: str) -> str:
+        """A header's text; whatever is not UTF-8 is in comments and is replaced."""
+        return self.read(header).decode("utf-8", errors="replace")
+
+    def record(self, header: str) -> Recording:
+        """The record of a `.hea` file; raises `Unreadable` with a sentence that says why not."""
+        lines = header_lines(self.text(header))
+        path, beside = self.folder / header, header.rpartition("/")[0]
+        files = {line[0]: f"{beside}/{line[0]}" if beside else line[0] for line in lines[1:] if line[0] != "~"}
+        _refuse_foreign_files(lines, path)
+        plain = parse_header(lines)
+        if plain is not None:
+            return _decode(plain, self.read(files[plain.file]))
+        for file in files.values() if self.files else ():  # wfdb opens them itself
+            self.read(file)
+        return read_with_wfdb(path)
+
+
+def read_record(header: Path) -> Recording:
+    """The record of a `.hea` file that belongs to no archive."""
+    return Archive(header.parent).record(header.name)
 
 
 def _refuse_foreign_files(lines: list[list[str]], header: Path) -> None:
@@ -165,28 +223,25 @@ def _refuse_foreign_files(lines: list[list[str]], header: Path) -> None:
             raise Unreadable(f"{header.name} names the file {name!r}, which is not a plain name in its own folder")
 
 
-def _read_plain(folder: Path, header: Header) -> Recording:
-    wanted = header.samples * header.leads
-    try:
-        with FileIO(f"{folder}/{header.file}") as stream:
-            # The size first: a header may ask for more memory than there is.
-            held = (os.fstat(stream.fileno()).st_size - header.offset) // 2
-            if held >= wanted:
-                values = np.empty((header.samples, header.leads), dtype="<i2")
-                stream.seek(header.offset)
-                left = values.reshape(-1).view(np.uint8).data
-                while left and (read := stream.readinto(left)):
-                    left = left[read:]
-                held = wanted - len(left) // 2
-        if held < wanted:
-            raise Unreadable(
-                f"{header.file} holds {max(held, 0) // header.leads} samples per lead, its header says {header.samples}"
-            )
-    except FileNotFoundError:
-        raise Unreadable(f"{header.file} is missing") from None
-    except OSError as error:
-        raise Unreadable(f"{header.file} cannot be opened ({error.strerror})") from error
+def _decode(header: Header, content: bytes) -> Recording:
+    """The samples of a signal file of the plain form."""
+    held = max(len(content) - header.offset, 0) // 2 // header.leads
+    if held < header.samples:
+        raise Unreadable(f"{header.file} holds {held} samples per lead, its header says {header.samples}")
+    values = np.frombuffer(content, "<i2", header.samples * header.leads, header.offset)
+    values = values.reshape(header.samples, header.leads)
+    check_sums(header.file, values, header.checksums)
     return Recording(header.rate, values, header.gain, header.baseline, header.units, header.names)
+
+
+def check_sums(file: str, values: NDArray[np.integer], stated: Sequence[object]) -> None:
+    """Compare the sum of each lead's samples with the one that the header states, modulo 2^16 as WFDB has it."""
+    if not len(values):  # the header leaves the length open, and its checksums mean nothing
+        return
+    sums = values.sum(axis=0, dtype=np.int16 if values.dtype == np.int16 else np.int64).tolist()
+    for lead, (found, wanted) in enumerate(zip(sums, map(str, stated), strict=True), 1):
+        if _CHECKSUM.fullmatch(wanted) and (found - int(wanted)) % (1 << 16):
+            raise Unreadable(f"signal {lead} of {file} does not have the checksum that its header states")
 
 
 def read_with_wfdb(header: Path) -> Recording:
@@ -197,16 +252,14 @@ def read_with_wfdb(header: Path) -> Recording:
         record = wfdb.rdrecord(str(header.with_suffix("")))
         values = np.asarray(record.p_signal, dtype=np.float64)
         units, names = tuple(record.units), tuple(name or "" for name in record.sig_name)
+        stored = wfdb.rdrecord(str(header.with_suffix("")), physical=False, smooth_frames=False, m2s=False)
+        for number, samples in enumerate(getattr(stored, "e_d_signal", None) or ()):  # none in a multi-segment record
+            check_sums(stored.file_name[number], samples[:, None], stored.checksum[number : number + 1])
+    except Unreadable:
+        raise
     except Exception as error:  # wfdb raises anything from IndexError to its own classes on damaged files
-        raise Unreadable(f"{header.name} cannot be read by wfdb ({type(error).__name__}: {error})") from error
+        reason = f"{type(error).__name__}: {error}"[:200]
+        raise Unreadable(f"{header.name} cannot be read by wfdb ({reason})") from error
     if values.ndim != 2:
         raise Unreadable(f"{header.name} holds no signal")
     return Recording(float(record.fs), values, np.ones(values.shape[1]), np.zeros(values.shape[1]), units, names)
-
-
-def read_record(header: Path) -> Recording:
-    """The record of a `.hea` file; raises `Unreadable` with a sentence that says why not."""
-    lines = header_lines(read_text(header))
-    _refuse_foreign_files(lines, header)
-    plain = parse_header(lines)
-    return read_with_wfdb(header) if plain is None else _read_plain(header.parent, plain)

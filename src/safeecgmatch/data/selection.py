@@ -14,10 +14,15 @@ UNREADABLE = "unreadable"
 WRONG_LEADS = "wrong lead count"
 TOO_SHORT = "too short"
 ZERO_LEAD = "all-zero lead"
+FLAT_LEAD = "flat lead"
 INVALID = "NaN or invalid samples"
+IMPLAUSIBLE = "implausible amplitudes"
 DUPLICATE = "duplicate id"
 UNSAFE = "unsafe name"
-REASONS = (MULTI_LABEL, NO_LABEL, UNREADABLE, WRONG_LEADS, TOO_SHORT, ZERO_LEAD, INVALID, DUPLICATE, UNSAFE)
+REASONS = (
+    MULTI_LABEL, NO_LABEL, UNREADABLE, WRONG_LEADS, TOO_SHORT, ZERO_LEAD, FLAT_LEAD, INVALID, IMPLAUSIBLE, DUPLICATE,
+    UNSAFE,
+)  # fmt: skip
 
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
 

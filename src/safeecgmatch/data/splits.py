@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.random import RandomState
 
-from safeecgmatch.data import drawing
+from safeecgmatch.data import split_draws
 from safeecgmatch.data.datasets import find_dataset
-from safeecgmatch.data.drawing import Parts, Rows, Task
+from safeecgmatch.data.split_draws import Parts, Rows, Task
 from safeecgmatch.engine.signal_store import SignalStore
 from safeecgmatch.engine.split_files import PARTS, SPLIT, SUMMARY, Split
 from safeecgmatch.errors import UserError
@@ -23,10 +23,10 @@ FEW = 50  # validation records of a class in the arm val150
 
 def _parts(store: SignalStore, strategy: str, seed: int) -> Parts:
     if strategy == "patient":
-        return drawing.patient_parts(store.labels, np.array([entry.patient for entry in store.entries]), seed)
+        return split_draws.patient_parts(store.labels, np.array([entry.patient for entry in store.entries]), seed)
     if strategy == "strat_fold":
-        return drawing.fold_parts(np.array([entry.fold for entry in store.entries]))
-    return drawing.random_parts(store.labels, seed)
+        return split_draws.fold_parts(np.array([entry.fold for entry in store.entries]))
+    return split_draws.random_parts(store.labels, seed)
 
 
 def _labels_of(rows: Rows, store: SignalStore, task: Task) -> Rows:
@@ -68,10 +68,10 @@ def make_split(
                 f"split.strategy {strategy} does not go with the release's fixed split of {store.dataset} at {ood} %: "
                 "use random, or the reading of protocol paper."
             )
-        parts, draw = drawing.fixed_split(store.labels, task, split_seed, seed)
+        parts, draw = split_draws.fixed_split(store.labels, task, split_seed, seed)
     else:
         parts = _parts(store, strategy, split_seed)
-        draw_pool = drawing.all_unseen if classes.rule == "all_unseen" else drawing.fixed_volume
+        draw_pool = split_draws.all_unseen if classes.rule == "all_unseen" else split_draws.fixed_volume
         draw = draw_pool(parts.train, store.labels, task, seed)
     rows = {
         "labelled": draw.labelled,
@@ -83,7 +83,9 @@ def make_split(
     if arm == "seen_pool":
         rows["pool"] = rows["pool"][np.isin(store.labels[rows["pool"]], task.seen)]
     if arm == "val150":
-        rows["validation"] = drawing.few_of_each(rows["validation"], store.labels, task.seen, FEW, RandomState(seed))
+        rows["validation"] = split_draws.few_of_each(
+            rows["validation"], store.labels, task.seen, FEW, RandomState(seed)
+        )
     arrays = {name: part.astype(np.int64) for name, part in rows.items()}
     arrays |= {f"{name}_label": _labels_of(part, store, task) for name, part in rows.items()}
     settings = {"ood": ood, "seed": seed, "split_seed": split_seed, "strategy": strategy, "rule": classes.rule}
@@ -114,7 +116,15 @@ def summarise(store: SignalStore, task: Task, parts: Parts, rows: Mapping[str, R
         "patients": len({patient for patient in patients if patient}),
         "records_without_patient": patients.count(""),
         "patients_straddling": straddling(parts, patients),
-    }
+    } | _warnings(len(rows["pool"]), len(pool))
+
+
+def _warnings(size: int, distinct: int) -> dict[str, list[str]]:
+    """No key where there is nothing to warn of, so that it changes no other summary."""
+    if size - distinct <= size / 2:
+        return {}
+    repeats = f"{size - distinct:,} of the pool's {size:,} records are repeats of the other {distinct:,}"
+    return {"warnings": [f"{repeats}: lower pool_size in params.yaml or use a larger archive."]}
 
 
 def write_split(split: Split, folder: Path) -> None:

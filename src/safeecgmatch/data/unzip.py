@@ -9,7 +9,7 @@ import zipfile
 import zlib
 from pathlib import Path
 
-from safeecgmatch.data.inventory import SUMS, on_disk, require_space, safe_name, target_inside
+from safeecgmatch.data.inventory import SUMS, on_disk, printable, require_space, safe_name, target_inside
 from safeecgmatch.errors import UserError
 from safeecgmatch.progress import Progress
 
@@ -19,38 +19,45 @@ class DamagedZip(UserError):
 
 
 def extract(archive: Path, folder: Path, wanted: re.Pattern[str], label: str) -> None:
-    """Extract the files that match `wanted`, and SHA256SUMS.txt; files that are already there and whole are kept."""
+    """Make `folder` hold the files that match `wanted`, and SHA256SUMS.txt, and nothing else of an earlier zip.
+
+    Files that are already there and whole are kept.
+    """
+    name = printable(str(archive))
     try:
         with zipfile.ZipFile(archive) as content:
-            members = select(checked_members(content, archive), wanted)
+            members = select(checked_members(content, name), wanted)
             targets = target_inside(folder, members)
+            for old in folder.rglob("*"):
+                if old.is_symlink() or (old.is_file() and old.relative_to(folder).as_posix() not in members):
+                    old.unlink()
             todo = {name: member for name, member in members.items() if not is_whole(targets[name], member)}
-            require_space(folder, on_disk(member.file_size for member in todo.values()), f"unpacking {archive.name}")
+            require_space(folder, on_disk(member.file_size for member in todo.values()), f"unpacking {name}")
             with Progress(sum(member.file_size for member in todo.values()), label, "bytes") as bar:
-                for name, member in todo.items():
-                    part = targets[name].with_name(targets[name].name + ".part")
+                for file, member in todo.items():
+                    part = targets[file].with_name(targets[file].name + ".part")
                     part.parent.mkdir(parents=True, exist_ok=True)
                     with content.open(member) as source, part.open("wb") as sink:
                         shutil.copyfileobj(source, sink, 1 << 18)
-                    part.replace(targets[name])
+                    part.replace(targets[file])
                     bar.advance(member.file_size)
     # zipfile says NotImplementedError for a compression that it does not know, whether damaged or meant.
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as fault:
         advice = "fetch it again, or unpack it yourself and give the folder as path"
-        raise DamagedZip(f"{archive} is not a whole zip file ({fault}): {advice}.") from fault
+        raise DamagedZip(f"{name} is not a whole zip file ({fault}): {advice}.") from fault
     except OSError as fault:
-        raise UserError(f"{archive} cannot be unpacked into {folder}: {fault.strerror or fault}.") from fault
+        raise UserError(f"{name} cannot be unpacked into {folder}: {fault.strerror or fault}.") from fault
 
 
-def checked_members(content: zipfile.ZipFile, archive: Path) -> dict[str, zipfile.ZipInfo]:
+def checked_members(content: zipfile.ZipFile, archive: str) -> dict[str, zipfile.ZipInfo]:
     """All files by safe name. The raw name is judged: zipfile quietly mends bad ones."""
     members: dict[str, zipfile.ZipInfo] = {}
     for member in content.infolist():
-        name = safe_name(member.orig_filename, archive.name)
+        name = safe_name(member.orig_filename, archive)
         if stat.S_ISLNK(member.external_attr >> 16):
-            raise UserError(f"{archive.name} holds the link {name!r}: a zip with links is refused.")
+            raise UserError(f"{archive} holds the link {name!r}: a zip with links is refused.")
         if member.flag_bits & 1:
-            raise UserError(f"{archive.name} is encrypted ({name!r}): unpack it yourself and give the folder as path.")
+            raise UserError(f"{archive} is encrypted ({name!r}): unpack it yourself and give the folder as path.")
         if not member.is_dir() and not name.startswith("__MACOSX/"):
             members[name] = member
     return members

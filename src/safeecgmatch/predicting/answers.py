@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from numpy.typing import NDArray
 from safeecgmatch.errors import UserError
 from safeecgmatch.files import atomic_path, write_json
 from safeecgmatch.metrics import probabilities_of
-from safeecgmatch.predicting.trained import Scores, Trained
+from safeecgmatch.predicting.trained import RawAnswers, Trained
 
 SEEN, UNSEEN = "seen", "unseen"
 FORMATS = (".csv", ".json")
@@ -47,7 +49,7 @@ class Answer:
 
 
 def answers_of(
-    trained: Trained, scores: Scores, names: Sequence[str], notes: Sequence[str], labels: Sequence[str]
+    trained: Trained, scores: RawAnswers, names: Sequence[str], notes: Sequence[str], labels: Sequence[str]
 ) -> list[Answer]:
     probabilities = probabilities_of(scores.log_probs)
     return [
@@ -98,22 +100,43 @@ def as_row(answer: Answer, trained: Trained) -> dict[str, Any]:
     }
 
 
-def check_output(target: Path) -> None:
+@contextmanager
+def writing(target: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{target} cannot be written ({error.strerror}): name another place.") from error
+
+
+def check_places(output: Path | None, plots: Path | None) -> None:
     """Before the work, not after it."""
-    if target.suffix not in FORMATS:
-        raise UserError(f"--output {target} ends neither in .csv nor in .json: name a file that does.")
+    if output is not None and output.suffix not in FORMATS:
+        raise UserError(f"--output {output} ends neither in .csv nor in .json: name a file that does.")
+    if output is not None and output.is_dir():
+        raise UserError(f"--output {output} is a folder: name a file.")
+    for target, folder in ((output, output and output.parent), (plots, plots)):
+        if target is not None and folder is not None:
+            with writing(target):
+                folder.mkdir(parents=True, exist_ok=True)
+                tempfile.TemporaryFile(dir=folder).close()
 
 
 def write_answers(target: Path, answers: Sequence[Answer], trained: Trained, report: dict[str, Any] | None) -> None:
     """The notice stands in every line of a CSV, because lines are what gets copied from one."""
     rows = [as_row(answer, trained) for answer in answers]
     if target.suffix == ".json":
-        write_json(target, {**describe(trained), "records": rows} | ({"labelled": report} if report else {}))
+        with writing(target):
+            write_json(target, {**describe(trained), "records": rows} | ({"labelled": report} if report else {}))
         return
-    with atomic_path(target) as partial, partial.open("w", encoding="utf-8", newline="") as stream:
+    with writing(target), atomic_path(target) as partial, partial.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow([*rows[0], "notice"])
-        writer.writerows([*row.values(), trained.notice] for row in rows)
+        writer.writerows([*map(harmless, row.values()), trained.notice] for row in rows)
+
+
+def harmless(cell: Any) -> Any:
+    """A text that a spreadsheet would take for a formula, with the apostrophe that makes it a text there."""
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@")) else cell
 
 
 def page_name(answer: Answer) -> str:
@@ -125,7 +148,7 @@ def draw_answer(folder: Path, answer: Answer, signal: NDArray[np.int16], trained
     """The record as the network saw it, 25 mm/s and 10 mm/mV, with the verdict above and the notice below."""
     from PIL import Image, ImageDraw, ImageFont
 
-    from safeecgmatch.data.ecg_paper import INK, draw_strip
+    from safeecgmatch.data.ecg_pictures import INK, draw_strip
 
     strip = draw_strip(signal, trained.sampling_rate)
     margin, head, foot = 32, 72, 40
@@ -142,5 +165,5 @@ def draw_answer(folder: Path, answer: Answer, signal: NDArray[np.int16], trained
     scale = f"{trained.sampling_rate} Hz, 25 mm/s, 10 mm/mV"
     draw.text((page.width - margin, 64), scale, fill=INK, font=small, anchor="rs")
     draw.text((margin, page.height - 14), trained.notice, fill=INK, font=small, anchor="ls")
-    with atomic_path(folder / page_name(answer)) as partial:
+    with writing(folder), atomic_path(folder / page_name(answer)) as partial:
         page.save(partial, format="PNG", compress_level=3)

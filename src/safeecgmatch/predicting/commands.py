@@ -41,7 +41,7 @@ def predict(
     Examples:
       safeecgmatch predict ptbxl/safeecgmatch/60/1 my/records --output answers.csv
       safeecgmatch predict ptbxl/safeecgmatch/60/1 a.hea b.hea --accept 0.9 --plot pages
-      safeecgmatch predict ptbxl/safeecgmatch/60/1 data/raw/ptbxl --labels
+      safeecgmatch predict ptbxl/safeecgmatch/60/1 data/raw/ptbxl.phantom --labels
     """
     from safeecgmatch.predicting import running
     from safeecgmatch.predicting.trained import Trained, find_cell

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from safeecgmatch.data.datasets import find_dataset
+from safeecgmatch.data.readers import Archive
 from safeecgmatch.metrics import accuracy_after_refusal, area_under_risk_coverage
 from safeecgmatch.predicting.answers import SEEN, Answer
 
@@ -18,8 +19,8 @@ REFUSED_SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
 def labels_in(folder: Path, dataset: str, sampling_rate: int) -> dict[str, str]:
     """The class of every single-label record of an archive, by the path of its header."""
     described = find_dataset(dataset)
-    listed = described.files(sampling_rate).present_in(folder)
-    selected = described.select(folder, sampling_rate, listed)
+    listed = dict.fromkeys(described.files(sampling_rate).present_in(folder), "")
+    selected = described.select(Archive(folder, listed), sampling_rate)
     return {candidate.header: candidate.label for candidate in selected.candidates}
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from safeecgmatch.data.inventory import printable
 from safeecgmatch.data.unzip import extract
 
 HEADER = ".hea"
@@ -33,7 +34,7 @@ class Place:
         return sorted(file[prefix:] for file in found if file.endswith(HEADER))
 
     def title(self, header: str) -> str:
-        return self.name if self.record is not None else f"{self.name}/{header.removesuffix(HEADER)}"
+        return self.name if self.record is not None else printable(f"{self.name}/{header.removesuffix(HEADER)}")
 
 
 @contextmanager
@@ -44,12 +45,12 @@ def opened(arguments: Sequence[str]) -> Iterator[list[Place]]:
         for argument in arguments:
             path = Path(argument)
             if path.is_dir():
-                places.append(Place(argument.rstrip("/"), path))
+                places.append(Place(printable(argument.rstrip("/")), path))
             elif path.suffix.lower() == ".zip" and path.is_file():
                 folder = Path(stack.enter_context(TemporaryDirectory(prefix="safeecgmatch-")))
-                extract(path, folder, ANY_FILE, f"unpack {path.name}")
-                places.append(Place(argument, folder))
+                extract(path, folder, ANY_FILE, f"unpack {printable(path.name)}")
+                places.append(Place(printable(argument), folder))
             else:
                 stem = path.with_suffix("") if path.suffix in (HEADER, ".dat", ".mat") else path
-                places.append(Place(str(stem), stem.parent, stem.name))
+                places.append(Place(printable(str(stem)), stem.parent, stem.name))
         yield places

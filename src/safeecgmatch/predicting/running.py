@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from safeecgmatch.data.inventory import printable
 from safeecgmatch.data.readers import Unreadable, read_record
 from safeecgmatch.errors import UserError
-from safeecgmatch.predicting.answers import Answer, answers_of, check_output, draw_answer, write_answers
+from safeecgmatch.predicting.answers import Answer, answers_of, check_places, draw_answer, write_answers
 from safeecgmatch.predicting.conforming import Refused, conform
 from safeecgmatch.predicting.labelled import as_text, judge, labels_in
 from safeecgmatch.predicting.recordings import Place, opened
@@ -24,7 +25,7 @@ from safeecgmatch.progress import Progress
 
 
 @dataclass(frozen=True)
-class Job:
+class Question:
     """One record to read; `label` is its class where that is known."""
 
     title: str
@@ -33,17 +34,18 @@ class Job:
 
 
 @dataclass
-class Block:
+class Portion:
     """A batch for the network, and the records of its stretch that cannot be used."""
 
-    jobs: list[Job] = field(default_factory=list)
+    questions: list[Question] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)  # samples of each row before zero-padding
     bad: list[Answer] = field(default_factory=list)
     rows: NDArray[np.int16] = field(default_factory=lambda: np.empty(0, dtype=np.int16))
     inputs: list[Tensor] = field(default_factory=list)
 
 
-def list_jobs(places: Sequence[Place], trained: Trained, labels: bool) -> Iterator[Job | Answer]:
+def list_questions(places: Sequence[Place], trained: Trained, labels: bool) -> Iterator[Question | Answer]:
     """All records of all places; with `labels` those of an archive that have exactly one class."""
     for place in places:
         if not labels:
@@ -55,47 +57,49 @@ def list_jobs(places: Sequence[Place], trained: Trained, labels: bool) -> Iterat
         if not headers:
             yield Answer(place.name, error="it holds no WFDB record (no .hea file)")
         for header, label in headers.items():
-            yield Job(place.title(header), place.folder / header, label)
+            yield Question(place.title(header), place.folder / header, label)
 
 
-def read_blocks(jobs: Sequence[Job], trained: Trained) -> Iterator[Block]:
+def read_portions(questions: Sequence[Question], trained: Trained) -> Iterator[Portion]:
     """Full batches of usable records, the last one smaller."""
-    left = iter(jobs)
+    left = iter(questions)
     while True:
-        block, rows = Block(), trained.blank_rows(BATCH)
-        for job in left:
-            row = rows[len(block.jobs)]
+        portion, rows = Portion(), trained.blank_rows(BATCH)
+        for question in left:
+            row = rows[len(portion.questions)]
             try:
-                note = conform(read_record(job.header), trained.sampling_rate, trained.preprocessing, row)
+                fit, note = conform(read_record(question.header), trained.preparation, row)
             except (Refused, Unreadable) as error:
                 row[:] = 0
-                block.bad.append(Answer(job.title, error=str(error), label=job.label))
+                portion.bad.append(Answer(question.title, error=printable(str(error)), label=question.label))
                 continue
-            block.jobs.append(job)
-            block.notes.append(note)
-            if len(block.jobs) == BATCH:
+            portion.questions.append(question)
+            portion.notes.append(note)
+            portion.lengths.append(fit.length)
+            if len(portion.questions) == BATCH:
                 break
-        if not block.jobs and not block.bad:
+        if not portion.questions and not portion.bad:
             return
-        block.rows = rows[: len(block.jobs)]
-        block.inputs = trained.inputs(block.rows)
-        yield block
+        portion.rows = rows[: len(portion.questions)]
+        portion.inputs = trained.inputs(portion.rows, portion.lengths)
+        yield portion
 
 
-def ahead(blocks: Iterator[Block]) -> Iterator[Block]:
-    """The same blocks, each read by another thread while the network works on the one before."""
+def ahead(portions: Iterator[Portion]) -> Iterator[Portion]:
+    """The same portions, each read by another thread while the network works on the one before."""
     with ThreadPoolExecutor(1) as reader:
-        coming = reader.submit(next, blocks, None)
-        while (block := coming.result()) is not None:
-            coming = reader.submit(next, blocks, None)
-            yield block
+        coming = reader.submit(next, portions, None)
+        while (portion := coming.result()) is not None:
+            coming = reader.submit(next, portions, None)
+            yield portion
 
 
-def answer_block(trained: Trained, block: Block) -> list[Answer]:
-    if not block.jobs:
+def answer_portion(trained: Trained, portion: Portion) -> list[Answer]:
+    if not portion.questions:
         return []
-    names, labels = [job.title for job in block.jobs], [job.label for job in block.jobs]
-    return answers_of(trained, trained.scores(block.inputs), names, block.notes, labels)
+    names = [question.title for question in portion.questions]
+    labels = [question.label for question in portion.questions]
+    return answers_of(trained, trained.scores(portion.inputs), names, portion.notes, labels)
 
 
 def complain(answers: Sequence[Answer]) -> None:
@@ -107,27 +111,26 @@ def predict(
     trained: Trained, arguments: Sequence[str], output: Path | None, plots: Path | None, labels: bool, out: TextIO
 ) -> int:
     """Answer every record that the arguments name; returns the number of those that got no answer."""
-    if output is not None:
-        check_output(output)
+    check_places(output, plots)
     with opened(arguments) as places:
-        listed = list(list_jobs(places, trained, labels))
-        jobs = [entry for entry in listed if isinstance(entry, Job)]
+        listed = list(list_questions(places, trained, labels))
+        questions = [entry for entry in listed if isinstance(entry, Question)]
         answers = [entry for entry in listed if isinstance(entry, Answer)]
         complain(answers)
         print(heading(trained), file=out)
-        width = max((len(job.title) for job in jobs), default=0)
-        with Progress(len(jobs), "predict", "records") as bar:
+        width = max((len(question.title) for question in questions), default=0)
+        with Progress(len(questions), "predict", "records") as bar:
             # On a terminal the bar puts itself in the place of sys.stdout, and printed lines above itself.
             lines = sys.stdout if out.isatty() else out
-            for block in ahead(read_blocks(jobs, trained)):
-                given = answer_block(trained, block)
-                complain(block.bad)
-                for answer, row in zip(given, block.rows, strict=True):
+            for portion in ahead(read_portions(questions, trained)):
+                given = answer_portion(trained, portion)
+                complain(portion.bad)
+                for answer, row in zip(given, portion.rows, strict=True):
                     print(answer.line(width), file=lines)
                     if plots is not None:
                         draw_answer(plots, answer, row, trained)
-                answers += [*block.bad, *given]
-                bar.advance(len(block.bad) + len(given))
+                answers += [*portion.bad, *given]
+                bar.advance(len(portion.bad) + len(given))
     judged = [answer for answer in answers if answer.label and not answer.error]
     report = judge(judged, trained.classes) if judged else None
     if report:

@@ -45,16 +45,18 @@ def recording_of(request: Mapping[str, Any]) -> Recording:
 
 def respond(trained: Trained, requests: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """One line per request, with the numbers of `predict`; raises `Refused` for the first that cannot be used."""
-    rows, notes = trained.blank_rows(len(requests)), []
+    rows, notes, lengths = trained.blank_rows(len(requests)), [], []
     if not requests:
         raise Refused("The request holds no record.")
     for number, (request, row) in enumerate(zip(requests, rows, strict=True)):
         try:
-            notes.append(conform(recording_of(request), trained.sampling_rate, trained.preprocessing, row))
+            fit, note = conform(recording_of(request), trained.preparation, row)
         except Refused as refusal:
             raise Refused(f"Record {number} of the request cannot be used: {refusal}.") from None
+        notes.append(note)
+        lengths.append(fit.length)
     nothing = [""] * len(requests)
-    answers = answers_of(trained, trained.scores(trained.inputs(rows)), nothing, notes, nothing)
+    answers = answers_of(trained, trained.scores(trained.inputs(rows, lengths)), nothing, notes, nothing)
     columns = pd.DataFrame([as_row(answer, trained) for answer in answers]).drop(columns=list(UNANSWERED))
     return columns.assign(note=notes, notice=trained.notice)
 

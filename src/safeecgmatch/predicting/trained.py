@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -16,7 +17,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from safeecgmatch.data.preparation import STANDARDISED
+from safeecgmatch.data.datasets import find_dataset
+from safeecgmatch.data.preparation import STANDARDISED, Preparation
 from safeecgmatch.engine.assembly import Inputs, build
 from safeecgmatch.engine.fingerprint import code_of
 from safeecgmatch.engine.method import Method
@@ -38,7 +40,8 @@ CHANGED = "The code that decides predictions has changed since this cell was tra
 AGAIN = "train the cell again with this version"
 # What a config, weights or predictions of another version, or damaged ones, can lead to.
 LOADING_FAULTS = (
-    AttributeError, KeyError, OSError, RuntimeError, SafetensorError, TypeError, UserError, ValueError
+    AttributeError, BadZipFile, EOFError, KeyError, OSError, RuntimeError, SafetensorError, TypeError, UserError,
+    ValueError,
 )  # fmt: skip
 
 
@@ -53,7 +56,7 @@ def find_cell(name: str) -> Path:
 
 
 @dataclass(frozen=True)
-class Scores:
+class RawAnswers:
     """What the network says about n records; `unseen` is higher for records that belong to no seen class."""
 
     log_probs: NDArray[np.float32]  # (n, K)
@@ -78,8 +81,8 @@ class Trained:
         """`accept`: another share of seen validation records to accept than the one in summary.json."""
         summary = read_summary(folder / SUMMARY)
         check_files(folder)
-        config = read_yaml(folder / CONFIG)
         try:
+            config = read_yaml(folder / CONFIG)
             predictions = read_arrays(folder / PREDICTIONS)
             branch = reported_branch(predictions)
             chosen = summary if accept is None else acceptance(predictions, accept)
@@ -102,8 +105,10 @@ class Trained:
         return int(self.config["data"]["sampling_rate"])
 
     @property
-    def preprocessing(self) -> str:
-        return str(self.config["data"]["preprocessing"])
+    def preparation(self) -> Preparation:
+        """As filter had it for this cell's data."""
+        dataset, data = find_dataset(self.config["cell"]["dataset"]), self.config["data"]
+        return dataset.preparation(self.sampling_rate, data["preprocessing"])
 
     @property
     def notice(self) -> str:
@@ -117,15 +122,15 @@ class Trained:
         return bool(self.config.get("fingerprint") != now)  # older versions stored none
 
     def blank_rows(self, records: int) -> NDArray[np.int16]:
-        return np.zeros((records, len(LEADS), SECONDS * self.sampling_rate), dtype=np.int16)
+        return np.zeros((records, *self.preparation.shape), dtype=np.int16)
 
-    def inputs(self, rows: NDArray[np.int16]) -> list[Tensor]:
+    def inputs(self, rows: NDArray[np.int16], lengths: Sequence[int]) -> list[Tensor]:
         """Rows as `conform` writes them, in batches as the network sees them, by the code that feeds a training."""
-        source = SignalSource(store_of(rows, self.config), self.device)
+        source = SignalSource(store_of(rows, lengths, self.config), self.device)
         return [source.gather(part) for part in torch.arange(len(rows)).split(BATCH)]
 
     @torch.no_grad()
-    def scores(self, inputs: Sequence[Tensor]) -> Scores:
+    def scores(self, inputs: Sequence[Tensor]) -> RawAnswers:
         """What the network says about the records of these batches."""
         parts = [self.method.outputs(x) for x in inputs]
         outputs = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
@@ -133,7 +138,7 @@ class Trained:
         arrays = {f"new.log_probs.{self.branch}": prediction.log_probs.float().cpu().numpy()}
         if prediction.ood_score is not None:
             arrays[f"new.ood_score.{self.branch}"] = prediction.ood_score.float().cpu().numpy()
-        return Scores(arrays[f"new.log_probs.{self.branch}"], ood_score(arrays, self.branch, split="new"))
+        return RawAnswers(arrays[f"new.log_probs.{self.branch}"], ood_score(arrays, self.branch, split="new"))
 
 
 def check_files(folder: Path) -> None:
@@ -164,7 +169,7 @@ def usable_device(trained_on: str) -> str:
     return "cpu" if trained_on == "cpu" else "auto"
 
 
-def store_of(rows: NDArray[np.int16], config: dict[str, Any]) -> SignalStore:
+def store_of(rows: NDArray[np.int16], lengths: Sequence[int], config: dict[str, Any]) -> SignalStore:
     """Rows in memory as the training sees rows on disk."""
     preprocessing = config["data"]["preprocessing"]
     form = {
@@ -174,7 +179,7 @@ def store_of(rows: NDArray[np.int16], config: dict[str, Any]) -> SignalStore:
         "samples": rows.shape[2],
         "standardise": preprocessing in STANDARDISED,
     }
-    entries = [Entry(str(number), "", "", "", "", rows.shape[2]) for number in range(len(rows))]
+    entries = [Entry(str(number), "", "", "", "", length) for number, length in enumerate(lengths)]
     return SignalStore(Path(), rows, entries, form)  # type: ignore[arg-type]
 
 
@@ -184,4 +189,6 @@ def blank_inputs(config: dict[str, Any]) -> Inputs:
     rows = np.arange(len(seen))
     parts = {name: rows for part in PARTS for name in (part, f"{part}_label")}
     blank = np.zeros((len(seen), len(LEADS), SECONDS * config["data"]["sampling_rate"]), dtype=np.int16)
-    return Inputs(store_of(blank, config), Split(seen=seen, unseen=unseen, summary={}, **parts))
+    return Inputs(
+        store_of(blank, [blank.shape[2]] * len(seen), config), Split(seen=seen, unseen=unseen, summary={}, **parts)
+    )

@@ -6,11 +6,10 @@ codes hit; codes of no group are ignored. Rows are in the order of the record na
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 from safeecgmatch.data.descriptor import Dataset, Files, OpenSet, Switches
-from safeecgmatch.data.readers import Unreadable, read_text
+from safeecgmatch.data.readers import Archive, Unreadable
 from safeecgmatch.data.selection import MULTI_LABEL, NO_LABEL, UNREADABLE, UNSAFE, Candidate, Drop, Verdicts, is_safe
 from safeecgmatch.errors import UserError
 
@@ -60,12 +59,12 @@ def source_of(header: str) -> str:
     return next((part for part in parts if part != "training"), "")
 
 
-def _judge(folder: Path, header: str) -> Candidate | Drop:
+def _judge(archive: Archive, header: str) -> Candidate | Drop:
     record = PurePosixPath(header).stem
     if not is_safe(header):
         return Drop(record, UNSAFE, f"{header!r} is not a plain path inside the archive")
     try:
-        codes = diagnosis_codes(read_text(folder / header))
+        codes = diagnosis_codes(archive.text(header))
     except Unreadable as error:
         return Drop(record, UNREADABLE, str(error))
     groups = groups_of(codes)
@@ -76,12 +75,12 @@ def _judge(folder: Path, header: str) -> Candidate | Drop:
     return Candidate(record, header, groups[0], source_of(header))
 
 
-def select(folder: Path, sampling_rate: int, files: Sequence[str]) -> Verdicts:
-    """Judge the headers among `files`; the records have rates of their own, and the filter resamples them."""
-    headers = [file for file in files if file.endswith(".hea")]
+def select(archive: Archive, sampling_rate: int) -> Verdicts:
+    """Judge the archive's headers; the records have rates of their own, and the filter resamples them."""
+    headers = [file for file in archive.files or () if file.endswith(".hea")]
     if not headers:
-        raise UserError(f"{folder} holds no .hea file: run the download stage of cinc21 first.")
-    verdicts = Verdicts.of([_judge(folder, header) for header in sorted(headers, key=PurePosixPath)])
+        raise UserError(f"{archive.folder} holds no .hea file: run the download stage of cinc21 first.")
+    verdicts = Verdicts.of([_judge(archive, header) for header in sorted(headers, key=PurePosixPath)])
     # Stable: of two records with one name the first by path comes first, and is the one that is kept.
     verdicts.candidates.sort(key=lambda candidate: candidate.record)
     return verdicts

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from safeecgmatch.data.inventory import SUMS
-from safeecgmatch.data.phantom.patients import Study, Subject
+from safeecgmatch.data.phantom.patients import Cohort, Subject
 from safeecgmatch.data.readers import INVALID
 from safeecgmatch.errors import UserError
 from safeecgmatch.files import atomic_path
@@ -36,6 +36,18 @@ def layout_of(dataset: str) -> ModuleType:
     return import_module(f"safeecgmatch.data.phantom.{dataset}")
 
 
+def mark_of(dataset: str, records: int, seed: int, sampling_rate: int) -> str:
+    """What a generated archive says of itself; the digest is of the generator's own files."""
+    sources = b"".join(file.read_bytes() for file in sorted(Path(__file__).parent.glob("*.py")))
+    made = f"{records} records, seed {seed}, {sampling_rate} Hz, generator {hashlib.sha256(sources).hexdigest()[:16]}"
+    return f"Generated signals, no patients: {dataset}, {made}.\n"
+
+
+def is_of(folder: Path, dataset: str, records: int, seed: int, sampling_rate: int) -> bool:
+    mark = folder / MARK
+    return mark.is_file() and mark.read_text(encoding="utf-8") == mark_of(dataset, records, seed, sampling_rate)
+
+
 def write_archive(dataset: str, folder: Path, records: int, seed: int, sampling_rate: int) -> None:
     """Make `folder` a phantom archive of `dataset`; an earlier phantom there is replaced, anything else is refused."""
     layout = layout_of(dataset)
@@ -47,10 +59,10 @@ def write_archive(dataset: str, folder: Path, records: int, seed: int, sampling_
     with atomic_path(folder) as partial:
         partial.mkdir()
         tree = Tree(partial)
-        tree.put(MARK, f"Generated signals, no patients: {dataset}, {records} records, seed {seed}.\n")
-        study = Study(layout.POPULATION, seed)
+        tree.put(MARK, mark_of(dataset, records, seed, sampling_rate))
+        cohort = Cohort(layout.POPULATION, seed)
         with Progress(records, f"phantom {dataset}", "records") as progress:
-            layout.write_records(tree, study, study.roster(records), sampling_rate, progress)
+            layout.write_records(tree, cohort, cohort.roster(records), sampling_rate, progress)
         tree.finish()
 
 

@@ -10,7 +10,7 @@ from safeecgmatch.data.datasets.cinc21 import SINUS_RHYTHM
 from safeecgmatch.data.phantom import effects
 from safeecgmatch.data.phantom.archives import Signal, Tree, damage_samples, damaged, draw_age, first_and_sum
 from safeecgmatch.data.phantom.diseases import Diagnosis
-from safeecgmatch.data.phantom.patients import Population, Study, Subject, apportion
+from safeecgmatch.data.phantom.patients import Cohort, Population, Subject, apportion
 from safeecgmatch.leads import LEADS
 from safeecgmatch.progress import Progress
 
@@ -64,18 +64,18 @@ NINGBO_FIRST = 10646  # the Challenge numbers Ningbo's JS records after Chapman-
 UNGROUPED_CODE = "164865005"  # myocardial infarction: in none of the Challenge groups used here
 
 
-def write_records(tree: Tree, study: Study, subjects: list[Subject], sampling_rate: int, progress: Progress) -> None:
+def write_records(tree: Tree, cohort: Cohort, subjects: list[Subject], sampling_rate: int, progress: Progress) -> None:
     damages = damaged(subjects)
     counts = {source[0]: 0 for source in SOURCES}
     sources = apportion({source[0]: source[2] for source in SOURCES}, len(subjects))
-    study.papers(0).shuffle(sources)
+    cohort.papers(0).shuffle(sources)
     folders: dict[str, list[str]] = {}
     for subject, source in zip(subjects, sources, strict=True):
-        papers = study.papers(subject.number)
+        papers = cohort.papers(subject.number)
         _, prefix, _, rate, shortest, longest, spaced = next(entry for entry in SOURCES if entry[0] == source)
         damage = damages.get(subject.number)
         seconds = float(papers.integers(shortest, longest + 1))
-        signal = damage_samples(study.signal(subject, rate, seconds), damage)
+        signal = damage_samples(cohort.signal(subject, rate, seconds), damage)
         counts[source] += 1
         digits = 5 if len(prefix) == 2 or prefix == "E" else 4
         name = f"{prefix}{counts[source] + (NINGBO_FIRST if source == 'ningbo' else 0):0{digits}d}"

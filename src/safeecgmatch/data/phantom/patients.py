@@ -35,7 +35,7 @@ class Population:
     diagnoses: dict[str, tuple[Diagnosis, ...]]  # of each class; a class without any is healthy
 
 
-class Study:
+class Cohort:
     """All randomness of one archive: a generator for each record (or patient) and purpose, from one seed."""
 
     def __init__(self, population: Population, seed: int) -> None:

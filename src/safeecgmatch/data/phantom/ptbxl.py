@@ -8,7 +8,7 @@ from safeecgmatch.data.datasets.ptbxl import DATABASE, FILENAMES, STATEMENTS, st
 from safeecgmatch.data.phantom import effects
 from safeecgmatch.data.phantom.archives import Tree, damage_samples, damaged, draw_age, first_and_sum
 from safeecgmatch.data.phantom.diseases import Diagnosis
-from safeecgmatch.data.phantom.patients import Population, Study, Subject
+from safeecgmatch.data.phantom.patients import Cohort, Population, Subject
 from safeecgmatch.leads import LEADS
 from safeecgmatch.progress import Progress
 
@@ -74,14 +74,14 @@ KNOWN_STATEMENTS = (
 )
 
 
-def write_records(tree: Tree, study: Study, subjects: list[Subject], sampling_rate: int, progress: Progress) -> None:
+def write_records(tree: Tree, cohort: Cohort, subjects: list[Subject], sampling_rate: int, progress: Progress) -> None:
     rate = stored_rate(sampling_rate)
     damages = damaged(subjects)
-    tree.put_table(DATABASE, DATABASE_COLUMNS, [_database_row(study, subject) for subject in subjects])
+    tree.put_table(DATABASE, DATABASE_COLUMNS, [_database_row(cohort, subject) for subject in subjects])
     tree.put_table(STATEMENTS, STATEMENT_COLUMNS, [_statement_row(*statement) for statement in KNOWN_STATEMENTS])
     for subject in subjects:
         damage = damages.get(subject.number)
-        signal = damage_samples(study.signal(subject, rate), damage)
+        signal = damage_samples(cohort.signal(subject, rate), damage)
         stem = _stem(subject.number, rate)
         name = stem.rpartition("/")[2]
         header = [f"{name} {len(signal)} {rate} {signal.shape[1]}"]
@@ -96,10 +96,10 @@ def _stem(number: int, rate: int) -> str:
     return f"records{rate}/{number // 1000 * 1000:05d}/{number:05d}_{FILENAMES[rate].removeprefix('filename_')}"
 
 
-def _database_row(study: Study, subject: Subject) -> list[object]:
-    person = study.papers(subject.patient)
+def _database_row(cohort: Cohort, subject: Subject) -> list[object]:
+    person = cohort.papers(subject.patient)
     age, sex, fold = draw_age(person), int(person.integers(2)), int(person.integers(1, 11))
-    papers = study.papers(100_000 + subject.number)
+    papers = cohort.papers(100_000 + subject.number)
     recorded = datetime(1989, 1, 1) + timedelta(seconds=int(papers.integers(10 * 365 * 86400)))
     codes = {diagnosis.code: float(papers.choice([50.0, 80.0, 100.0])) for diagnosis in subject.diagnoses}
     if subject.classes == ("NORM",):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from safeecgmatch.data import ecg_paper
-from safeecgmatch.data.ecg_paper import choose_rows, draw_page, draw_strip, strip_curves
+from safeecgmatch.data import ecg_pictures
+from safeecgmatch.data.ecg_pictures import choose_rows, draw_page, draw_strip, strip_curves
 from safeecgmatch.engine.signal_store import Entry
 
 
@@ -41,7 +41,7 @@ def test_a_stray_amplitude_stays_on_its_paper() -> None:
     signal = np.zeros((12, 1000), dtype=np.int16)
     signal[:, 40:60] = 32_767
     assert all(
-        (curve[3] >= 0).all() and (curve[3] <= ecg_paper.STRIP_HEIGHT).all() for curve in strip_curves(signal, 100)
+        (curve[3] >= 0).all() and (curve[3] <= ecg_pictures.STRIP_HEIGHT).all() for curve in strip_curves(signal, 100)
     )
 
 
@@ -49,7 +49,7 @@ def test_paper_and_ink() -> None:
     image = draw_strip(np.zeros((12, 1000), dtype=np.int16), 100)
     assert image.getpixel((5 * 4, 2)) == (0xEE, 0xA9, 0xA9)  # every fifth millimetre is a coarse line
     assert image.getpixel((6 * 4, 2)) == (0xF9, 0xDC, 0xDC)
-    middle = round(ecg_paper.base_line(3) * 4)
+    middle = round(ecg_pictures.base_line(3) * 4)
     row = [sum(image.getpixel((600, y))) for y in range(middle - 2, middle + 3)]  # type: ignore[arg-type]
     assert min(row) < 250  # the trace
 

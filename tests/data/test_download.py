@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from safeecgmatch.data import archive
-from safeecgmatch.data.archive import Request, archive_root, dataset_folder, obtain
-from safeecgmatch.data.manifest import check_archive, read_manifest
+from safeecgmatch.data import download
+from safeecgmatch.data.download import Request, archive_root, obtain
+from safeecgmatch.data.manifest import open_archive, read_manifest
 from safeecgmatch.data.phantom import archives
 from safeecgmatch.errors import UserError
 from tests.conftest import build_mirror
@@ -25,13 +25,13 @@ def test_archive_root_follows_the_environment(tmp_path: Path, monkeypatch: pytes
     monkeypatch.chdir(tmp_path)
     assert archive_root() == tmp_path.resolve() / "data" / "raw"
     monkeypatch.setenv("DVC_ROOT", str(tmp_path / "project"))
-    assert dataset_folder("ptbxl") == tmp_path.resolve() / "project" / "data" / "raw" / "ptbxl"
+    assert archive_root() == tmp_path.resolve() / "project" / "data" / "raw"
     monkeypatch.setenv("SAFEECGMATCH_DATA", str(tmp_path / "elsewhere"))
-    assert dataset_folder("cinc21") == tmp_path.resolve() / "elsewhere" / "cinc21"
+    assert archive_root() == tmp_path.resolve() / "elsewhere"
 
 
 def test_crafted_manifest_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "ptbxl.csv").write_text(f"file,size,sha256\n../../secret,3,{'0' * 64}\n")
+    (tmp_path / "ptbxl.csv").write_text(f"# folder: x\nfile,size,sha256\n../../secret,3,{'0' * 64}\n")
     with pytest.raises(UserError, match="could lie outside"):
         read_manifest(tmp_path / "ptbxl.csv")
 
@@ -39,11 +39,11 @@ def test_crafted_manifest_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("sums", [True, False])
 def test_mirror_is_used_in_place(raw: Path, manifest: Path, tmp_path: Path, sums: bool) -> None:
     mirror = write_tree(tmp_path / "mirror", PTBXL, sums)
-    entries = obtain(request("path", mirror), manifest)
-    assert dataset_folder("ptbxl").is_symlink() and dataset_folder("ptbxl").resolve() == mirror.resolve()
+    entries = obtain(request("path", mirror), manifest).files
+    assert read_manifest(manifest).place == mirror
     assert [entry.file for entry in entries] == AT_100_HZ
     assert all(entry.sha256 == hashlib.sha256(PTBXL[entry.file]).hexdigest() for entry in entries)
-    assert files_in(raw) == []  # nothing copied
+    assert not raw.exists()  # nothing copied
 
 
 def test_relative_path_counts_from_the_project(
@@ -54,7 +54,8 @@ def test_relative_path_counts_from_the_project(
     (tmp_path / "experiment").mkdir()
     monkeypatch.chdir(tmp_path / "experiment")
     obtain(request("path", Path("mirror")), manifest)
-    assert dataset_folder("ptbxl").resolve() == (tmp_path / "mirror").resolve()
+    assert manifest.read_text().startswith("# folder: mirror\nfile,size,sha256\n"), "so that both can be moved"
+    assert open_archive(manifest).folder == tmp_path / "mirror"
 
 
 @pytest.mark.parametrize(
@@ -73,7 +74,7 @@ def test_damaged_mirror_names_the_file(
     damage(mirror)
     with pytest.raises(UserError, match=message):
         obtain(request("path", mirror), manifest)
-    assert not manifest.exists() and not dataset_folder("ptbxl").is_symlink()
+    assert not manifest.exists()
 
 
 def test_wrong_folder_is_recognised(raw: Path, manifest: Path, tmp_path: Path) -> None:
@@ -86,47 +87,29 @@ def test_wrong_folder_is_recognised(raw: Path, manifest: Path, tmp_path: Path) -
         obtain(request("path", write_tree(tmp_path / "low", {n: PTBXL[n] for n in AT_100_HZ}), rate=500), manifest)
 
 
-def test_real_folder_at_the_place_of_the_link(raw: Path, manifest: Path, tmp_path: Path) -> None:
-    write_tree(raw / "ptbxl", PTBXL)
-    mirror = write_tree(tmp_path / "mirror", PTBXL)
-    with pytest.raises(UserError, match=r"raw/ptbxl is a folder of its own and not a link, .* move it away, or use it"):
-        obtain(request("path", mirror), manifest)
-    assert not (raw / "ptbxl").is_symlink() and (raw / "ptbxl" / SIGNAL).is_file()
-    obtain(request("path", raw / "ptbxl"), manifest)  # what the message proposes
-    assert not (raw / "ptbxl").is_symlink() and len(read_manifest(manifest)) == len(AT_100_HZ)
-
-
-@pytest.mark.parametrize("place", ["mirror", "raw/ptbxl.mirror"])
-def test_path_that_is_the_link_itself_makes_no_loop(raw: Path, manifest: Path, tmp_path: Path, place: str) -> None:
-    mirror = write_tree(tmp_path / place, PTBXL)
-    obtain(request("path", mirror), manifest)
-    obtain(request("path", dataset_folder("ptbxl")), manifest)
-    assert dataset_folder("ptbxl").resolve() == mirror.resolve()
-
-
 def test_phantom_is_made_once_per_parameters(raw: Path, manifest: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[tuple[object, ...]] = []
 
     def write_archive(dataset: str, folder: Path, records: int, seed: int, sampling_rate: int) -> None:
         made.append((dataset, records, seed, sampling_rate))
         write_tree(folder, PTBXL)
+        (folder / archives.MARK).write_text(archives.mark_of(dataset, records, seed, sampling_rate))
 
     monkeypatch.setattr(archives, "write_archive", write_archive)
-    obtain(request("phantom"), manifest)
+    place = obtain(request("phantom"), manifest).place
     first = manifest.read_bytes()
     obtain(request("phantom"), manifest)
     assert made == [("ptbxl", 12, 7, 100)] and manifest.read_bytes() == first
-    (dataset_folder("ptbxl") / SIGNAL).write_bytes(b"damaged")
+    (place / SIGNAL).write_bytes(b"damaged")
     obtain(request("phantom"), manifest)
     assert len(made) == 2 and manifest.read_bytes() == first
     obtain(Request("ptbxl", "phantom", None, 100, 12, 8), manifest)
     assert made[2] == ("ptbxl", 12, 8, 100)
-    assert sorted(path.name for path in raw.iterdir()) == [".ptbxl.lock", ".ptbxl.shown.json", "ptbxl", "ptbxl.phantom"]
+    assert sorted(path.name for path in raw.iterdir()) == [".ptbxl.lock", "ptbxl.phantom"]
 
 
 def test_failed_phantom_leaves_nothing(raw: Path, manifest: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def write_archive(dataset: str, folder: Path, records: int, seed: int, sampling_rate: int) -> None:
-        (folder / "half").write_text("x")
         raise UserError("no luck")
 
     monkeypatch.setattr(archives, "write_archive", write_archive)
@@ -137,20 +120,19 @@ def test_failed_phantom_leaves_nothing(raw: Path, manifest: Path, monkeypatch: p
 
 @pytest.mark.parametrize("dataset", ["ptbxl", "cinc21"])
 def test_real_generator_gives_a_verified_archive(raw: Path, tmp_path: Path, dataset: str) -> None:
-    entries = obtain(request("phantom", dataset=dataset), tmp_path / f"{dataset}.csv")
+    entries = obtain(request("phantom", dataset=dataset), tmp_path / f"{dataset}.csv").files
     assert sum(entry.file.endswith(".hea") for entry in entries) >= 12
-    check_archive(tmp_path / f"{dataset}.csv", dataset_folder(dataset))
+    assert open_archive(tmp_path / f"{dataset}.csv").folder == raw / f"{dataset}.phantom"
 
 
-def test_only_one_process_at_a_time_works_on_a_dataset(raw: Path, manifest: Path, tmp_path: Path) -> None:
-    mirror = write_tree(tmp_path / "mirror", PTBXL)
+def test_only_one_process_at_a_time_works_on_a_dataset(raw: Path, manifest: Path) -> None:
     with ThreadPoolExecutor(1) as pool:
-        with archive.exclusive("ptbxl"):
-            other = pool.submit(obtain, request("path", mirror), manifest)
+        with download.exclusive("ptbxl"):
+            other = pool.submit(obtain, request("phantom"), manifest)
             with pytest.raises(TimeoutError):
                 other.result(timeout=0.3)
             assert not manifest.exists()
-        assert len(other.result()) == len(AT_100_HZ)
+        assert len(other.result().files) > 12
 
 
 def test_check_names_the_first_fault_and_the_command(raw: Path, manifest: Path, tmp_path: Path) -> None:
@@ -159,15 +141,16 @@ def test_check_names_the_first_fault_and_the_command(raw: Path, manifest: Path, 
     command = re.escape("run `dvc repro -f download@ptbxl`")
     (mirror / SIGNAL).write_bytes(b"123")
     with pytest.raises(UserError, match=rf"00001_lr\.dat has 3 bytes instead of 24000: {command}"):
-        check_archive(manifest, dataset_folder("ptbxl"))
+        open_archive(manifest)
     (mirror / SIGNAL).unlink()
     with pytest.raises(UserError, match=rf"00001_lr\.dat is missing \(.*\): {command}"):
-        check_archive(manifest, dataset_folder("ptbxl"))
+        open_archive(manifest)
     with pytest.raises(UserError, match=rf"none/ptbxl\.csv does not exist: {command}"):
-        check_archive(tmp_path / "none" / "ptbxl.csv", mirror)
-    manifest.write_text("file,size,sha256\na,b,c\n")
-    with pytest.raises(UserError, match=rf"is not a manifest with the columns file,size,sha256: {command}"):
-        check_archive(manifest, mirror)
+        open_archive(tmp_path / "none" / "ptbxl.csv")
+    for text in ("", "file,size,sha256\n", "# folder: x\n", "# folder: x\nfile,size,sha256\na,b,c\n"):
+        manifest.write_text(text)
+        with pytest.raises(UserError, match=rf"is not a manifest with a folder and file,size,sha256: {command}"):
+            open_archive(manifest)
 
 
 @pytest.mark.real
@@ -178,7 +161,7 @@ def test_mirror_of_real_records(
     """A mirror used in place and the same mirror fetched over HTTP give the same manifest."""
     mirror, manifest = tmp_path / "mirror", tmp_path / f"{dataset}.csv"
     build_mirror(material, dataset, mirror, "--limit", "30", *(["--rate", "100"] if dataset == "ptbxl" else []))
-    entries = obtain(request("path", mirror, dataset), manifest)
+    entries = obtain(request("path", mirror, dataset), manifest).files
     records = 30 if dataset == "ptbxl" else 130  # the Challenge mirror always holds 100 original samples
     assert sum(entry.file.endswith(".hea") for entry in entries) == records
     assert sum(entry.file.endswith((".dat", ".mat")) for entry in entries) == records
@@ -186,4 +169,4 @@ def test_mirror_of_real_records(
         server.files.update({name: (mirror / name).read_bytes() for name in files_in(mirror)})
         monkeypatch.setenv("NO_PROXY", "127.0.0.1")
         monkeypatch.setenv(f"SAFEECGMATCH_{dataset.upper()}_URL", server.url)
-        assert obtain(request("physionet", None, dataset), manifest) == entries
+        assert obtain(request("physionet", None, dataset), manifest).files == entries

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from safeecgmatch.data.drawing import (
+from safeecgmatch.data.split_draws import (
     Labels,
     Task,
     all_unseen,

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from safeecgmatch.data.archive import dataset_folder, obtain
+from safeecgmatch.data.download import obtain
 from safeecgmatch.data.inventory import ListedFile
-from safeecgmatch.data.manifest import check_archive, read_manifest
+from safeecgmatch.data.manifest import open_archive, read_manifest
 from safeecgmatch.errors import UserError
 from tests.data.http_server import FaultyServer
 from tests.data.trees import AT_100_HZ, OUTSIDE, PTBXL, SIGNAL, files_in, request, sums_of, write_tree, write_zip
@@ -53,21 +53,20 @@ def test_link_in_the_data_folder_is_not_followed_outside(
 
 
 def test_download_takes_what_is_needed_and_lists_it(server: FaultyServer, raw: Path, manifest: Path) -> None:
-    entries = obtain(request("physionet"), manifest)
-    assert [entry.file for entry in entries] == AT_100_HZ
-    assert read_manifest(manifest) == entries
+    found = obtain(request("physionet"), manifest)
+    assert [entry.file for entry in found.files] == AT_100_HZ
+    assert read_manifest(manifest) == found and found.place == raw / "ptbxl.physionet"
     assert files_in(raw / "ptbxl.physionet") == sorted([*AT_100_HZ, "SHA256SUMS.txt"])
-    assert dataset_folder("ptbxl").readlink() == Path("ptbxl.physionet")
-    expected = ListedFile(SIGNAL, 24_000, hashlib.sha256(PTBXL[SIGNAL]).hexdigest())
-    assert expected in check_archive(manifest, dataset_folder("ptbxl"))
-    assert manifest.read_text().startswith("file,size,sha256\n") and str(raw) not in manifest.read_text()
+    digest = hashlib.sha256(PTBXL[SIGNAL]).hexdigest()
+    assert ListedFile(SIGNAL, 24_000, digest) in found.files
+    assert (open_archive(manifest).files or {})[SIGNAL] == digest
 
 
 def test_second_run_fetches_only_what_is_missing_or_damaged(server: FaultyServer, raw: Path, manifest: Path) -> None:
     obtain(request("physionet"), manifest)
     first = manifest.read_bytes()
-    (dataset_folder("ptbxl") / SIGNAL).write_bytes(b"\xff" * 24_000)
-    (dataset_folder("ptbxl") / "scp_statements.csv").unlink()
+    (raw / "ptbxl.physionet" / SIGNAL).write_bytes(b"\xff" * 24_000)
+    (raw / "ptbxl.physionet" / "scp_statements.csv").unlink()
     server.requests.clear()
     obtain(request("physionet"), manifest)
     fetched = {path.removeprefix("ptb-xl/1.0.3/") for _, path, _ in server.requests}
@@ -82,7 +81,7 @@ def test_download_survives_a_bad_day(server: FaultyServer, raw: Path, manifest: 
     server.files["mirror/scp.csv"] = PTBXL["scp_statements.csv"]
     server.faults["ptb-xl/1.0.3/scp_statements.csv"] = ["redirect /mirror/scp.csv"]
     obtain(request("physionet"), manifest)
-    assert all((dataset_folder("ptbxl") / name).read_bytes() == PTBXL[name] for name in AT_100_HZ)
+    assert all((raw / "ptbxl.physionet" / name).read_bytes() == PTBXL[name] for name in AT_100_HZ)
     assert server.gets(f"ptb-xl/1.0.3/{SIGNAL}") == [None, *["bytes=10000-"] * 3]
 
 
@@ -105,7 +104,7 @@ def test_failed_download_names_the_file_and_leaves_no_manifest(
     with pytest.raises(UserError, match=message) as error:
         obtain(request("physionet"), manifest)
     assert "\n" not in str(error.value)
-    assert not manifest.exists() and not dataset_folder("ptbxl").exists()
+    assert not manifest.exists()
     for name in files_in(raw / "ptbxl.physionet"):
         if not name.endswith(("SHA256SUMS.txt", ".part")):
             assert (raw / "ptbxl.physionet" / name).read_bytes() == PTBXL[name]
@@ -122,9 +121,9 @@ def test_killed_stage_resumes(server: FaultyServer, raw: Path, manifest: Path, t
     """SIGKILL during a file: whole files and one `.part` are left, no manifest; the next run asks for the rest only."""
     script = f"""
 from pathlib import Path
-from safeecgmatch.data import archive, http
+from safeecgmatch.data import download, http
 http.FIRST_WAIT = 1000.0
-archive.obtain(archive.Request("ptbxl", "physionet", None, 100, 12, 7), Path({str(manifest)!r}))
+download.obtain(download.Request("ptbxl", "physionet", None, 100, 12, 7), Path({str(manifest)!r}))
 """
     server.faults[f"ptb-xl/1.0.3/{SIGNAL}"] = ["cut 9000"]
     process = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE)
@@ -135,27 +134,28 @@ archive.obtain(archive.Request("ptbxl", "physionet", None, 100, 12, 7), Path({st
         time.sleep(0.02)
     process.kill()
     process.communicate()
-    assert not manifest.exists() and not dataset_folder("ptbxl").exists()
+    assert not manifest.exists()
     server.requests.clear()
     obtain(request("physionet"), manifest)
-    assert [entry.file for entry in check_archive(manifest, dataset_folder("ptbxl"))] == AT_100_HZ
+    assert sorted(open_archive(manifest).files or {}) == AT_100_HZ
     assert server.gets(f"ptb-xl/1.0.3/{SIGNAL}") == ["bytes=9000-"]
     assert len(server.requests) == 2  # the list and the rest of that file
 
 
-def test_zip_from_the_web_is_resumed_unpacked_and_removed(
+def test_zip_from_the_web_is_resumed_unpacked_and_kept(
     server: FaultyServer, raw: Path, manifest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = {f"ptb-xl-1.0.3/{name}": body for name, body in {**PTBXL, "SHA256SUMS.txt": sums_of(PTBXL)}.items()}
     server.files["ptb.zip"] = write_zip(tmp_path / "ptb.zip", files).read_bytes()
     server.faults["ptb.zip"] = ["cut 700"]
     monkeypatch.setenv("SAFEECGMATCH_PTBXL_URL", server.url + "ptb.zip")
-    entries = obtain(request("physionet"), manifest)
+    entries = obtain(request("physionet"), manifest).files
     assert [entry.file for entry in entries] == AT_100_HZ
     assert server.gets("ptb.zip") == [None, "bytes=700-"]
     assert files_in(raw / "ptbxl.unzipped") == sorted([*AT_100_HZ, "SHA256SUMS.txt"])
     obtain(request("physionet"), manifest)
-    assert len(server.gets("ptb.zip")) == 2  # not fetched again
+    assert any(file.file.startswith("records500/") for file in obtain(request("physionet", rate=500), manifest).files)
+    assert len(server.gets("ptb.zip")) == 2  # not fetched again, not even for other files of it
 
 
 def test_broken_zip_from_the_web_is_fetched_twice_then_named(
@@ -181,13 +181,11 @@ def test_disk_space_is_checked_before_the_first_signal(
     assert {path for _, path, _ in server.requests} == {"ptb-xl/1.0.3/SHA256SUMS.txt"}
 
 
-def test_changing_the_source_moves_the_link_and_keeps_the_data(
-    server: FaultyServer, raw: Path, manifest: Path, tmp_path: Path
-) -> None:
+def test_changing_the_source_keeps_the_data(server: FaultyServer, raw: Path, manifest: Path, tmp_path: Path) -> None:
     obtain(request("physionet"), manifest)
     obtain(request("path", write_tree(tmp_path / "mirror", PTBXL)), manifest)
     assert (raw / "ptbxl.physionet" / SIGNAL).is_file()
     server.requests.clear()
     obtain(request("physionet"), manifest)
-    assert dataset_folder("ptbxl").readlink() == Path("ptbxl.physionet")
+    assert read_manifest(manifest).place == raw / "ptbxl.physionet"
     assert len(server.requests) == 1  # only the list of checksums
