@@ -45,7 +45,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
     params["data"]["phantom"]["records"] = 300
     params["data"]["ptbxl"].update(labels_per_class=5, pool_size=100)
-    params["train"].update(iterations=4, epoch=2)
+    params["train"].update(iterations=4, epoch=2, warm_up=1)
     (folder / "params.yaml").write_text(yaml.safe_dump(params))
     data = ["--dataset", "ptbxl"]
     python(folder, str(ROOT / "stages/download.py"), *data)
