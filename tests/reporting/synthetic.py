@@ -88,7 +88,7 @@ def paper_params(**changes: Any) -> Params:
             "grid": {"seeds": [1, 2, 3]},
             "data": data,
             "model": {"width": 64},
-            "train": {"iterations": 50000, "epoch": 1000, "batch": 64, "learning_rate": 0.001},
+            "train": {"iterations": 50000, "epoch": 1000, "warm_up": 500, "batch": 64, "learning_rate": 0.001},
             **changes,
         }
     )

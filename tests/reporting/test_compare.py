@@ -68,7 +68,12 @@ def test_barriers_name_everything_that_is_not_the_papers() -> None:
     assert barriers(paper_params(), "ptbxl") == barriers(paper_params(), "cinc21") == []
     train = {**paper_params().train.model_dump(), "iterations": 2000, "epoch": 200, "learning_rate": 0.01}
     small = paper_params(model={"width": 16}, train=train)
-    assert barriers(small, "ptbxl") == ["width 16", "2,000 iterations", "10 epochs", "learning rate 0.01"]
+    assert barriers(small, "ptbxl") == [
+        "width 16",
+        "2,000 iterations",
+        "epochs of 200 iterations",
+        "learning rate 0.01",
+    ]
     assert barriers(paper_params(split={"strategy": "patient"}), "ptbxl") == ["patient split"]
     changed = {
         "safeecgmatch": {

@@ -75,7 +75,8 @@ def test_headline_has_at_most_16_numbers_and_files_round_trip(study: Study, tmp_
     assert back["value"].tolist() == study.evaluation.metrics["value"].tolist()
     assert {path.name for path in (tmp_path / "report" / "plots").iterdir()} == {
         "accuracy_ece.csv", "safeecgmatch_validation.csv", "training.csv", "reliability.csv", "ood_scores.csv",
-        "refusal.csv", "confusion.csv", "budget.csv",
+        "refusal.csv", "confusion.csv", "budget.csv", "corpus.csv",
+        "sources.csv",
     }  # fmt: skip
     accuracy = study.evaluation.plots["accuracy_ece"]
     assert len(accuracy) == ROWS and not accuracy.isna().any(axis=None) and accuracy["label"].is_unique

@@ -23,6 +23,7 @@ from safeecgmatch.reporting.provenance import (
 from safeecgmatch.reporting.results import Results
 from safeecgmatch.reporting.rows import Row
 from safeecgmatch.reporting.tables import Column, Table, TableMaker, columns_for, listed, reported_prediction
+from safeecgmatch.reporting.twin import is_derived
 
 NO_CAL_NOTE = "Without calibration there are no temperatures: {} is one run, printed under both rules."
 SENSITIVITY_NOTE = (
@@ -33,6 +34,10 @@ SENSITIVITY_NOTE = (
 EQUAL_NOTE = (
     "Equal by construction: {}. The time branch is reported and selects the checkpoint, and nothing of the frequency "
     "branch reaches it."
+)
+DERIVED_NOTE = (
+    "CaliMatch was not trained: its rows are the time branch of SafeECGMatch with learned temperatures, which has the "
+    "same weights at every epoch, at the best validation epoch of that branch."
 )
 CHOICE_NOTE = (
     "The other choices are computed from the predictions that every cell keeps of each epoch. Test is never used for "
@@ -63,7 +68,8 @@ def build_tables(params: Params, metrics: pd.DataFrame, runs: pd.DataFrame, cont
 
 def common_notes(make: TableMaker) -> list[str]:
     params, runs = make.params, make.runs
-    return [*release_notes(params, runs), *branch_notes(params, runs, make.results), *diverged_notes(runs)]
+    derived = [DERIVED_NOTE] if is_derived(params) else []
+    return [*derived, *release_notes(params, runs), *branch_notes(params, runs, make.results), *diverged_notes(runs)]
 
 
 def paper_tables(make: TableMaker) -> list[Table]:

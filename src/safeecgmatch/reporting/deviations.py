@@ -130,13 +130,14 @@ def deviations(params: Params, paper: Params) -> list[Deviation]:
         if here.source == "phantom":
             rows.append(_row("source", "generated", "real", params, paper, suffix))
         if here.corpus:
-            rows.append(_row("corpus", ", ".join(here.corpus), "all sources", params, paper, suffix))
+            rows.append(_row("corpus", ", ".join(here.corpus), "sources not stated", params, paper, suffix))
         for key in ("labels_per_class", "pool_size"):
             if getattr(here, key) != getattr(there, key):
                 rows.append(_row(key, getattr(here, key), getattr(there, key), params, paper, suffix))
     ours, theirs = leaves(params.model_dump()), leaves(paper.model_dump())
     for key, value in ours.items():
         if key.startswith(COMPARED) and key not in NO_MEANING and value != theirs.get(key):
+            value = "each run's own" if value == "run" else value
             rows.append(_row(key, value, theirs.get(key), params, paper))
     return rows + _method_deviations(params, paper)
 

@@ -29,6 +29,7 @@ from safeecgmatch.reporting.contrasts import DIGITS, contrast_frame, rows_by_set
 from safeecgmatch.reporting.plot_data import plot_frames
 from safeecgmatch.reporting.sources import source_frames
 from safeecgmatch.reporting.stored import IDENTITY, StoredCell, load_cell
+from safeecgmatch.reporting.twin import LEARNED_T, calimatch_of, is_derived
 
 METRIC_COLUMNS = [
     *IDENTITY,
@@ -193,14 +194,16 @@ def evaluate(
             run_rows.append(run_row(cell, found))
             if found is not None:
                 stored.append(found)
-                if not found.diverged:
-                    budget.append(epochs_of(found))
-                    rows += metric_rows(found)
-                    for chosen in choices(found, budget[-1]):
-                        rows += lines_of(found, *chosen)
             bar.advance()
     if not stored:
         raise UserError(f"No cell of params.yaml has been trained in {runs}; run `dvc repro` first.")
+    if is_derived(params):
+        stored += [calimatch_of(one) for one in stored if one.cell.variant == LEARNED_T and not one.diverged]
+    for one in (one for one in stored if not one.diverged):
+        budget.append(epochs_of(one))
+        rows += metric_rows(one)
+        for chosen in choices(one, budget[-1]):
+            rows += lines_of(one, *chosen)
     metrics = pd.DataFrame(rows, columns=METRIC_COLUMNS)
     run_frame = pd.DataFrame(run_rows)
     return Evaluation(

@@ -41,7 +41,7 @@ def data_name(params: Params, dataset: str) -> Name:
     real, source = dataset_name(dataset), params.data.source(dataset)
     if source.source == "phantom":
         return Name(f"Generated ({real.name})")
-    return replace(real, name=f"{real.name} ({corpus_size(source, dataset)})") if source.corpus else real
+    return replace(real, name=f"{real.name} ({len(source.corpus)} sources)") if source.corpus else real
 
 
 def corpus_size(source: Source, dataset: str) -> str:

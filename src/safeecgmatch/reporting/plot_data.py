@@ -132,13 +132,7 @@ def training_frame(stored: list[StoredCell]) -> pd.DataFrame:
     for member in stored:
         cell = member.cell
         curves = member.history.reindex(columns=CURVES)
-        named: dict[str, str | int] = {
-            "dataset": cell.dataset,
-            "row": cell.row,
-            "ood": cell.ood,
-            "seed": cell.seed,
-            "role": cell.role,
-        }
+        named = {**member.identity, "row": cell.row, "role": cell.role, "cell": cell.path}
         for position, (key, value) in enumerate(named.items()):
             curves.insert(position, key, value)
         frames.append(curves)

@@ -60,11 +60,11 @@ class Results:
 
     def __init__(self, metrics: pd.DataFrame, runs: pd.DataFrame, contrasts: pd.DataFrame | None = None) -> None:
         self._values: dict[tuple, dict[int, float]] = defaultdict(dict)
-        self._asked: dict[tuple, dict[int, None]] = defaultdict(dict)
+        self._asked: dict[tuple, set[int]] = defaultdict(set)
         self.branches: dict[str, list[str]] = defaultdict(list)  # by row
         self.reported: dict[str, str] = {}  # branch by row, that of the last run
         for dataset, row, ood, seed in runs[["dataset", "row", "ood", "seed"]].itertuples(index=False):
-            self._asked[dataset, row, ood][int(seed)] = None
+            self._asked[dataset, row, ood].add(int(seed))
         columns = ["dataset", "row", "ood", "branch", "scaling", "metric", "reported", "seed", "value"]
         for line in metrics.loc[metrics["counted"], columns].itertuples(index=False):
             dataset, row, ood, branch, scaling, metric, reported, seed, value = line
@@ -81,18 +81,13 @@ class Results:
             self._gains[*measure, candidate, rival] = (estimate, low, high, seeds)
             self._gains[*measure, rival, candidate] = (-estimate, -high, -low, seeds)
 
-    def seeds(self, dataset: str, chosen: RunsOf) -> list[int]:
-        """The seeds asked for, in their order."""
-        return list(self._asked.get((dataset, chosen.row, chosen.ood), {}))
-
     def by_seed(self, dataset: str, chosen: RunsOf, metric: str, scaling: str = "none") -> dict[int, float]:
-        key = (dataset, chosen.row, chosen.ood, chosen.branch, scaling, metric)
-        found = self._values.get(key, {})
-        return {seed: found[seed] for seed in self.seeds(dataset, chosen) if seed in found}
+        """In the order in which params.yaml lists the seeds."""
+        return self._values.get((dataset, chosen.row, chosen.ood, chosen.branch, scaling, metric), {})
 
     def value(self, dataset: str, chosen: RunsOf, metric: str, scaling: str = "none") -> SeedMean:
         values = list(self.by_seed(dataset, chosen, metric, scaling).values())
-        expected = len(self.seeds(dataset, chosen))
+        expected = len(self._asked.get((dataset, chosen.row, chosen.ood), {})) or len(values)
         return SeedMean(summarise(values) if values else None, expected, bounded=metric not in UNBOUNDED)
 
     def gain(self, dataset: str, ood: int, pair: tuple[str, str], metric: str, scaling: str = "none") -> Gain:

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 
 from safeecgmatch.cells import ARM_OOD, lambda_row, weight_label
 from safeecgmatch.config import PROPOSED, Arm, Params
-from safeecgmatch.protocols import switches
 from safeecgmatch.reporting.contrasts import placebo
 from safeecgmatch.reporting.names import branch_name, in_table_order, is_paper_variant, method_name, variant_name
 from safeecgmatch.reporting.plot_data import READ
 from safeecgmatch.reporting.results import REPORTED, Results, RunsOf
+from safeecgmatch.reporting.twin import CALIMATCH, LEARNED_T, fitted, is_derived
 
-SUPERVISED, CALIMATCH = "supervised", "calimatch"
-LEARNED, LEARNED_T = "learned", "learned_t"
+SUPERVISED, LEARNED = "supervised", "learned"
 PAPER_WEIGHTS = (1 / 3, 1.0, 3.0)
 NOT_IN_THE_PAPER = "not in the paper"
 LEARNED_SECTION = "temperatures learned"
@@ -63,14 +62,12 @@ class Entry:
 
 
 def methods(params: Params) -> list[str]:
-    return in_table_order([*params.grid.methods, PROPOSED])
+    return in_table_order([*params.grid.methods, *([CALIMATCH] if is_derived(params) else []), PROPOSED])
 
 
 def rules(params: Params) -> dict[str, str]:
     """The rows of SafeECGMatch that are readings of one method, and by which rule each gets its temperatures."""
-    overrides = params.methods.get(PROPOSED, {}).get("switches", {})
-    fitted = switches(PROPOSED, params.protocol, overrides)["temperatures"] == "validation"
-    if not fitted:  # `learned_t` is the main run under another name
+    if not fitted(params):  # `learned_t` is the main run under another name
         return {PROPOSED: LEARNED}
     others = {f"{PROPOSED}-{name}": LEARNED if name == LEARNED_T else variant_name(name) for name in params.readings}
     return {PROPOSED: "fitted", **others}
@@ -128,7 +125,7 @@ def ablation_rows(params: Params) -> list[Row]:
     """The paper's rows, the same under learned temperatures, then those that the paper does not have."""
     asked: list[str] = list(dict.fromkeys([*params.ablation.variants, *params.variants.names, *params.readings]))
     levels = sorted({*params.ablation.ood_levels, *params.variants.ood_levels})
-    fitted = rules(params)[PROPOSED] != LEARNED
+    ruled = fitted(params)
 
     def rows(variants: dict[str, str], section: str = "", ending: str = "", ranked: bool = True) -> list[Row]:
         """`variants`: the runs of each row, by its name in the paper or its own."""
@@ -146,10 +143,10 @@ def ablation_rows(params: Params) -> list[Row]:
     learned = {"full": LEARNED_T, "no_freq_cal": "learned_no_freq_cal", "no_cal": "no_cal"}
     learned = {name: runs_of(variant) for name, variant in learned.items() if variant in asked and LEARNED_T in asked}
     others = [name for name in asked if not is_paper_variant(name) and name not in (LEARNED_T, "learned_no_freq_cal")]
-    own = {name: runs_of(name) for name in others if fitted or not name.startswith(LEARNED)}
+    own = {name: runs_of(name) for name in others if ruled or not name.startswith(LEARNED)}
     return [
         *rows(paper),
-        *(rows(learned, LEARNED_SECTION, f".{LEARNED}") if fitted else []),
+        *(rows(learned, LEARNED_SECTION, f".{LEARNED}") if ruled else []),
         *rows(own, NOT_IN_THE_PAPER, ranked=False),
     ]
 
@@ -248,7 +245,7 @@ def effect_rows(params: Params) -> list[Row]:
             (RULE_EFFECT, f"fitted over learned, {branch}", (f"{PROPOSED}@{branch}", f"{learned}@{branch}"))
             for branch in READ
         ]
-        if CALIMATCH in params.grid.methods:
+        if CALIMATCH in methods(params):
             pairs.append((RULE_EFFECT, "fitted, time, over CaliMatch", (f"{PROPOSED}@time", CALIMATCH)))
     pairs += [
         (BRANCH_EFFECT, f"fused over time, {rule}", (f"{row}@fused", f"{row}@time")) for row, rule in known.items()

@@ -18,7 +18,7 @@ from safeecgmatch.reporting.compare_render import GENERATED, PLACES, rank_grid
 from safeecgmatch.reporting.deviations import Deviation, comparability, method_values
 from safeecgmatch.reporting.document import Block, Grid, Heading, Items, Picture, Text
 from safeecgmatch.reporting.figures.style import places
-from safeecgmatch.reporting.names import data_name, method_name, source_names
+from safeecgmatch.reporting.names import data_name, dataset_name, method_name, source_names
 from safeecgmatch.reporting.provenance import (
     accepted_as_unseen,
     commits,
@@ -93,7 +93,7 @@ def what_was_run(params: Params, runs: pd.DataFrame, rows: list[Deviation]) -> l
 def cost(params: Params, runs: pd.DataFrame) -> Grid:
     """Wall time and CPU hours by method."""
     lines = []
-    for method in methods(params):
+    for method in (method for method in methods(params) if method in set(runs["method"])):
         rows = runs[runs["method"] == method]
         done = rows[rows["state"] != "missing"]
         mean = f"{done['wall_seconds'].mean():,.0f} s" if len(done) else "–"
@@ -195,8 +195,8 @@ def source_blocks(params: Params, corpus: pd.DataFrame, sources: pd.DataFrame) -
         lines.append(["all", *(f"{count:,}" for count in total), f"{total.sum():,}"])
         data = data_name(params, dataset).name
         blocks += [
-            Heading(f"Sources of {data}", 3),
-            Text(f"{data} is here {total.sum():,} records of {len(order)} sources. {SOURCES_TEXT}"),
+            Heading(f"Sources of {dataset_name(dataset).name}"),
+            Text(f"{data}: {total.sum():,} records. {SOURCES_TEXT}"),
             Grid(["Source", *map(str, counts.columns), "all"], lines),
         ]
         for where in (where for where in places(params) if where.dataset == dataset):
@@ -250,10 +250,14 @@ def overview_figures(params: Params, names: list[str]) -> list[Picture]:
 def figures_by_setting(params: Params) -> list[Block]:
     blocks: list[Block] = []
     for where in places(params):
+        dashed = "; dashed: published" if where.real else ""
         blocks += [
             Heading(f"{data_name(params, where.dataset).name}, {where.ood} % OOD", 3),
             Picture(f"reliability_{where.ending}", "Reliability: accuracy and number of records by confidence."),
-            Picture(f"budget_{where.ending}", "Accuracy and ECE on test at every epoch; dashed: published."),
+            Picture(
+                f"budget_{where.ending}",
+                f"Accuracy and ECE on test at every epoch{dashed}. Validation alone chooses the epoch.",
+            ),
             Picture(f"training_{where.ending}", "Training curves with their spread over seeds."),
             Picture(f"ood_scores_{where.ending}", "Scores of seen and unseen classes."),
             Picture(f"confusion_{where.ending}", "Confusion on the open test set."),

@@ -20,7 +20,8 @@ STD_NOTE = (
     "and 95 % t-intervals."
 )
 MARK_NOTE = (
-    "Best results are bold and second-best underlined within each OOD setting, from unrounded means; ties share a mark."
+    "Best results are bold and second-best underlined within each OOD setting and part of the table, from unrounded "
+    "means; ties share a mark."
 )
 UNMARKED_NOTE = "Rows that are not in the paper are not ranked."
 READINGS_NOTE = (
