@@ -10,6 +10,10 @@ from safeecgmatch.config import PROPOSED, Params
 from safeecgmatch.errors import UserError
 
 ARM_OOD = 60  # arms are rows of the setting with the most unseen records
+ROLES = {
+    "train": "main", "train_safeecgmatch": "main", "train_reading": "reading", "train_ablation": "ablation",
+    "train_variant": "ablation", "train_sensitivity": "sensitivity", "train_seen_pool": "arm", "train_val150": "arm",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,18 @@ class Cell:
         return f"{self.dataset}/{method}/{self.ood}/{self.seed}"
 
     @property
+    def row(self) -> str:
+        """What tables call its runs: `calimatch`, `safeecgmatch-lambda_1/3`, `fixmatch-seen_pool`."""
+        if self.stage_name == "train_sensitivity":
+            return lambda_row(self.lambda_sum or 0.0)
+        return f"{self.method}-{self.tag}" if self.tag else self.method
+
+    @property
+    def role(self) -> str:
+        """main, reading, ablation, sensitivity or arm."""
+        return ROLES[self.stage_name]
+
+    @property
     def stage(self) -> str:
         """As DVC names it: by what varies within the stage."""
         middle = {"train": self.method, "train_safeecgmatch": ""}.get(self.stage_name, self.tag.removeprefix("lambda_"))
@@ -52,6 +68,15 @@ class Cell:
     def describe(self) -> dict[str, Any]:
         names = ("dataset", "method", "ood", "seed", "variant", "lambda_sum", "arm")
         return {name: getattr(self, name) for name in names}
+
+
+def weight_label(value: float) -> str:
+    """A third may be written with three digits."""
+    return "1/3" if abs(value - 1 / 3) < 1e-3 else f"{value:g}"
+
+
+def lambda_row(weight: float) -> str:
+    return f"{PROPOSED}-lambda_{weight_label(weight)}"
 
 
 def cells(params: Params) -> list[Cell]:

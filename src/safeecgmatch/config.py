@@ -117,6 +117,7 @@ class Source(Strict):
     path: str | None
     labels_per_class: Positive
     pool_size: Positive
+    corpus: list[str] = []  # reports set it: the sources of the records, where they are not all of the dataset's
 
     @model_validator(mode="after")
     def path_goes_with_its_source(self) -> Source:
@@ -193,11 +194,15 @@ class Params(Strict):
     checkpoint_every: Positive
     methods: dict[str, dict[str, Any]]
 
+    def datasets(self) -> list[str]:
+        """All that any section names, those of the grid first."""
+        sections = (self.grid, self.ablation, self.variants, self.sensitivity, self.arms.seen_pool, self.arms.val150)
+        return list(dict.fromkeys(chain.from_iterable(section.datasets for section in sections)))
+
     @model_validator(mode="after")
     def the_grid_goes_with_its_sections(self) -> Params:
         arms = [self.arms.seen_pool, self.arms.val150]
-        lists = [section.datasets for section in (self.grid, self.ablation, self.variants, self.sensitivity)]
-        for dataset in [*chain.from_iterable(lists), *(name for arm in arms for name in arm.datasets)]:
+        for dataset in self.datasets():
             self.data.source(dataset)
         asked = [*self.grid.methods, *(name for arm in arms for name in arm.methods)]
         for name in [*asked, *self.methods]:

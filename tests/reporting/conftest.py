@@ -8,7 +8,7 @@ import pytest
 from safeecgmatch.cells import Cell
 from safeecgmatch.config import Params
 from safeecgmatch.reporting.evaluate import Evaluation, evaluate
-from tests.reporting.synthetic import make_params, write_study
+from tests.reporting.synthetic import EVERYTHING, make_params, write_study
 
 
 @dataclass(frozen=True)
@@ -21,8 +21,8 @@ class Study:
 
 @pytest.fixture(scope="package")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
-    """All 108 cells of a demo-sized study, evaluated."""
+    """All cells of a demo-sized study with readings, variants and arms, evaluated."""
     root = tmp_path_factory.mktemp("study")
-    params = make_params()
+    params = make_params(**EVERYTHING)
     cells = write_study(params, root, records=60)
     return Study(params, root, cells, evaluate(params, root / "runs", root / "tracking"))

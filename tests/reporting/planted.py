@@ -76,7 +76,7 @@ def purity_metrics(values: Mapping[tuple[str, int], list[float]]) -> pd.DataFram
         {
             "dataset": dataset, "method": "safeecgmatch", "ood": ood, "seed": seed, "variant": variant, "branch": "all",
             "scaling": "training", "metric": "accepted_unseen", "value": value, "reported": True, "counted": True,
-            "cell": f"{dataset}/safeecgmatch{'-learned_t' * (variant == 'learned_t')}/{ood}/{seed}",
+            "row": f"safeecgmatch{'-learned_t' * (variant == 'learned_t')}",
         }
         for (dataset, ood), shares in values.items()
         for seed, value in enumerate(shares, start=1)

@@ -24,6 +24,16 @@ OWN_SCORE = {"openmatch", "calimatch", "safeecgmatch"}
 CLASSES = 3
 
 
+EVERYTHING: dict[str, Any] = {  # what make_params leaves out
+    "readings": ["learned_t"],
+    "variants": {"datasets": ["ptbxl"], "names": ["learned_no_freq_cal", "two_time", "learned_two_time", "coupled"]},
+    "arms": {
+        "seen_pool": {"datasets": ["ptbxl", "cinc21"], "methods": ["fixmatch", "calimatch"]},
+        "val150": {"datasets": ["ptbxl"], "methods": ["fixmatch", "calimatch", "safeecgmatch"]},
+    },
+}
+
+
 def make_params(**changes: Any) -> Params:
     """Params of demo size; built from its checked parts, so that a test may name a method that does not exist."""
     source = {"source": "phantom", "path": None, "labels_per_class": 10, "pool_size": 600}
@@ -78,7 +88,7 @@ def paper_params(**changes: Any) -> Params:
             "grid": {"seeds": [1, 2, 3]},
             "data": data,
             "model": {"width": 64},
-            "train": {"iterations": 50000, "epoch": 1000, "batch": 64, "learning_rate": 0.001},
+            "train": {"iterations": 50000, "epoch": 1000, "warm_up": 500, "batch": 64, "learning_rate": 0.001},
             **changes,
         }
     )
@@ -114,14 +124,15 @@ def make_predictions(cell: Cell, records: int) -> dict[str, np.ndarray]:
 
 
 def make_trajectory(predictions: dict[str, np.ndarray], evaluations: int, every: int) -> dict[str, np.ndarray]:
-    """Log-probabilities that grow into the final ones; unseen scores that have them from the start."""
+    """Noisy log-probabilities that grow into the final ones; unseen scores that have them from the start."""
+    generator = np.random.default_rng(evaluations)
     branch = np.full(evaluations, str(predictions["branch"]))
     found = {"iteration": every * np.arange(1, evaluations + 1), "branch": branch, "competes": branch == branch}
     for key, values in predictions.items():
         if key.startswith(("validation.", "open_test.")) and key.split(".")[1] in ("log_probs", "ood_score"):
-            growth = np.arange(1, evaluations + 1) / evaluations
-            steps = [log_softmax(values * share) if ".log_probs." in key else values for share in growth]
-            found[key] = np.stack(steps)
+            shares = np.arange(1, evaluations) / evaluations if ".log_probs." in key else []
+            early = [log_softmax(values * share + generator.normal(0, 1 - share, values.shape)) for share in shares]
+            found[key] = np.stack([*early, values] if early else [values] * evaluations)
     return found
 
 

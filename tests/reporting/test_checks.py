@@ -182,7 +182,7 @@ def test_placebo_and_floor_are_printed_beside_a_difference() -> None:
     noise[1]["estimate"] = -0.0055
     known = {"dataset": "ptbxl", "ood": 60, "scaling": "none", "metric": "ece_floor", "reported": True, "counted": True}
     floors = [
-        {**known, "method": method, "branch": branch, "value": value, "cell": f"ptbxl/{method}/60/{seed}"}
+        {**known, "method": method, "branch": branch, "value": value, "row": method, "seed": seed}
         for method, branch, seed, value in (
             ("safeecgmatch", "fused", 1, 0.02), ("safeecgmatch", "fused", 2, 0.03), ("safeecgmatch", "time", 1, 0.5),
             ("calimatch", "main", 1, 0.7),

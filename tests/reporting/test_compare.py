@@ -9,6 +9,7 @@ import pytest
 
 from safeecgmatch.profiles import compose_params
 from safeecgmatch.reporting.barriers import barriers
+from safeecgmatch.reporting.catalogue import build_tables
 from safeecgmatch.reporting.compare import (
     PAPER_TABLES,
     ROUNDING,
@@ -16,13 +17,13 @@ from safeecgmatch.reporting.compare import (
     comparison_frame,
     difference_to_print,
     place,
-    proposed_ranks,
+    place_of,
 )
 from safeecgmatch.reporting.compare_render import comparison_markdown, comparison_tex, rank_grid
 from safeecgmatch.reporting.published import published_cells
 from safeecgmatch.reporting.results import SeedMean
 from safeecgmatch.reporting.statistics import Summary
-from safeecgmatch.reporting.tables import Table, build_tables
+from safeecgmatch.reporting.tables import Table
 from tests.conftest import ROOT
 from tests.reporting.conftest import Study
 from tests.reporting.synthetic import make_params, paper_params
@@ -30,7 +31,8 @@ from tests.reporting.synthetic import make_params, paper_params
 
 @pytest.fixture(scope="module")
 def tables(study: Study) -> list[Table]:
-    return build_tables(study.params, study.evaluation.metrics, study.evaluation.runs)
+    found = study.evaluation
+    return build_tables(study.params, found.metrics, found.runs, found.compared["contrasts"])
 
 
 def with_the_papers_numbers(tables: list[Table], shift: float, seeds: int = 3) -> list[Table]:
@@ -40,7 +42,9 @@ def with_the_papers_numbers(tables: list[Table], shift: float, seeds: int = 3) -
     for table in tables:
         values = []
         for row in table.rows:
-            keys = [(PAPER_TABLES.get(table.name), c.dataset, row.key, row.runs.ood, c.metric) for c in table.columns]
+            keys = [
+                (PAPER_TABLES.get(table.name), c.dataset, row.published, row.runs.ood, c.metric) for c in table.columns
+            ]
             papers = [printed.get(key) for key in keys]  # type: ignore[call-overload]
             values.append([SeedMean(Summary(p.mean + shift, p.std, seeds) if p else None, 3) for p in papers])
         copies.append(replace(table, values=values))
@@ -50,21 +54,26 @@ def with_the_papers_numbers(tables: list[Table], shift: float, seeds: int = 3) -
 def test_generated_data_stand_nowhere_beside_the_paper(study: Study, tables: list[Table]) -> None:
     columns = compare(tables, study.params)
     frame = comparison_frame(columns)
-    assert len(frame) == 12 * 16 + 3 * 4 + 3 * 4
+    assert len(frame) == (11 + 4) * 16 + 3 * 4 + 3 * 4  # four readings of SafeECGMatch
     assert frame[["difference", "low", "high", "column_tau"]].isna().all(axis=None)
     assert frame["not_compared"].str.startswith("generated data").all()
     assert "generated data" in comparison_markdown(columns, "source", "remark") and "0.852" not in comparison_markdown(
         columns, "source", "remark"
     )
     assert r"\begin{table" not in comparison_tex(columns, "source", "remark")
-    assert {rank.ours for rank in proposed_ranks(columns)} == {None}
+    assert {place(column, cell)[1] for column in columns for cell in column.cells} == {None}
 
 
 def test_barriers_name_everything_that_is_not_the_papers() -> None:
     assert barriers(paper_params(), "ptbxl") == barriers(paper_params(), "cinc21") == []
     train = {**paper_params().train.model_dump(), "iterations": 2000, "epoch": 200, "learning_rate": 0.01}
     small = paper_params(model={"width": 16}, train=train)
-    assert barriers(small, "ptbxl") == ["width 16", "2,000 iterations", "10 evaluations", "learning rate 0.01"]
+    assert barriers(small, "ptbxl") == [
+        "width 16",
+        "2,000 iterations",
+        "epochs of 200 iterations",
+        "learning rate 0.01",
+    ]
     assert barriers(paper_params(split={"strategy": "patient"}), "ptbxl") == ["patient split"]
     changed = {
         "safeecgmatch": {
@@ -108,9 +117,16 @@ def test_the_papers_own_numbers_differ_by_nothing(tables: list[Table]) -> None:
     frame = comparison_frame(columns)
     assert frame["difference"].abs().max() < 1e-12
     assert ((frame["low"] < 0) & (frame["high"] > 0)).all()
-    ranks = proposed_ranks(columns)
-    assert [rank.ours for rank in ranks] == [rank.paper for rank in ranks] and {rank.paper for rank in ranks} == {1, 2}
-    assert rank_grid(columns)[1][0] == ["ACC", "1 / 1 of 12", "1 / 1 of 12", "1 / 1 of 12", "2 / 2 of 12"]
+    places = [(cell.paper.row, *place(column, cell)) for column in columns for cell in column.cells]
+    assert all(paper == ours for _, paper, ours in places)
+    assert {paper for row, paper, _ in places if row == "safeecgmatch"} == {1, 2}
+    heads, lines = rank_grid(columns)
+    assert heads[2:] == ["PTB-XL 30 %", "PTB-XL 60 %", "CinC21 30 %", "CinC21 60 %"]
+    for line, reading in zip(
+        lines[:4], ("fitted, fused", "fitted, time", "learned, fused", "learned, time"), strict=True
+    ):
+        among = ["1 / 1 of 12", "1 / 1 of 12", "1 / 1 of 12", "2 / 2 of 12"]
+        assert line == ["ACC", f"SafeECGMatch ({reading})", *among]
 
 
 def test_one_seed_has_a_difference_without_interval(tables: list[Table]) -> None:
@@ -118,10 +134,10 @@ def test_one_seed_has_a_difference_without_interval(tables: list[Table]) -> None
     assert frame["difference"].to_numpy() == pytest.approx(0.1) and frame["low"].isna().all()
 
 
-def test_place_shares_ties() -> None:
-    assert place({"a": 0.9, "safeecgmatch": 0.8, "b": 0.8 + 1e-14}, "acc") == 2
-    assert place({"a": 0.9, "safeecgmatch": 0.8, "b": 0.8}, "ece") == 1
-    assert place({"a": 0.9}, "acc") is None
+def test_places_share_ties() -> None:
+    assert place_of(0.8, [0.9, 0.8 + 1e-14], "acc") == 2
+    assert place_of(0.8, [0.9, 0.8], "ece") == 1
+    assert place_of(0.8, [], "acc") == 1
 
 
 def test_printed_comparison_has_labels_and_every_difference(tables: list[Table]) -> None:
@@ -129,6 +145,6 @@ def test_printed_comparison_has_labels_and_every_difference(tables: list[Table])
     latex = comparison_tex(columns, "source", "the remark")
     labels = re.findall(r"\\label\{(.*?)\}", latex)
     assert len(labels) == len(set(labels)) == 4 + 2 + 1 and "tab:paper_vs_ours_benchmark_ptbxl_30" in labels
-    assert latex.count("+0.100 [") == len(comparison_frame(columns)) == 216
+    assert latex.count("+0.100 [") == len(comparison_frame(columns)) == 264
     assert latex.count("the remark") == 1 and r"\section" not in latex
     assert not math.isnan(columns[0].tau)

@@ -14,7 +14,7 @@ from safeecgmatch.errors import UserError
 from safeecgmatch.predictions import read_arrays
 from safeecgmatch.reporting import checks
 from safeecgmatch.reporting.checks import read_study
-from safeecgmatch.reporting.contrasts import Sample, contrast_frame, placebo, row_of, rows_by_setting, wanted_pairs
+from safeecgmatch.reporting.contrasts import Sample, contrast_frame, placebo, rows_by_setting, wanted_pairs
 from safeecgmatch.reporting.evaluate import evaluate, metric_rows, write_evaluation
 from safeecgmatch.reporting.stored import load_cell
 from safeecgmatch.reporting.terminal import claim_text, claims_text
@@ -47,7 +47,7 @@ def test_estimates_are_mean_differences_of_the_metrics(study: Study, metric: str
 
 
 def test_rows_and_pairs_of_a_whole_study(study: Study) -> None:
-    names = {row_of(cell.path) for cell in study.cells}
+    names = {cell.row for cell in study.cells}
     assert {
         "calimatch",
         "safeecgmatch",
@@ -98,17 +98,6 @@ def test_a_seed_that_a_rival_lacks_is_left_out_and_other_runs_are_no_seeds() -> 
     assert line["seeds"] == 2 and line["estimate"] == pytest.approx(0.03)
     assert line["se_seeds"] == pytest.approx(np.std([0.02, 0.04], ddof=1) / np.sqrt(2))
     assert ("safeecgmatch@fused", "safeecgmatch-lambda_3@fused") not in frame.index  # no seed in common
-
-
-def test_cells_are_rows_by_their_paths() -> None:
-    paths = {
-        "ptbxl/calimatch/60/1": "calimatch",
-        "ptbxl/fixmatch-seen_pool/60/1": "fixmatch-seen_pool",
-        "ptbxl/safeecgmatch-learned_t/30/2": "safeecgmatch-learned_t",
-        "ptbxl/safeecgmatch-lambda_0.3333333333333333/60/1": "safeecgmatch-lambda_1/3",
-        "ptbxl/safeecgmatch-lambda_3.0/60/1": "safeecgmatch-lambda_3",
-    }
-    assert {path: row_of(path) for path in paths} == paths
 
 
 def test_arms_stay_beside_their_method_and_placebos_take_each_branch_at_its_own_best_epoch(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from safeecgmatch.reporting.evaluate import METRIC_COLUMNS, evaluate, write_eval
 from tests.reporting.conftest import Study
 from tests.reporting.synthetic import make_params, write_cell, write_study
 
+ROWS = 4 * (11 + 4)  # settings, methods, readings of SafeECGMatch
 NOISE = ("ece_floor", "ece_debiased")
 SMALL = {
     "grid": {"datasets": ["ptbxl"], "methods": ["supervised", "safestudent"], "ood_levels": [60], "seeds": [1, 2]},
@@ -37,7 +38,8 @@ def test_one_row_per_cell_branch_scaling_and_metric(study: Study) -> None:
     assert set(frame["cell"]) == {cell.path for cell in study.cells}
     by_branch = frame[frame["cell"] == "ptbxl/safeecgmatch/60/1"].groupby(["branch", "scaling"])["metric"].apply(set)
     predicted = {(b, s) for b in ("time", "freq", "fused") for s in ("none", "posthoc")}
-    assert set(by_branch.index) == predicted | {("all", "training")}
+    chosen = {(b, s) for b in ("time", "freq", "fused") for s in ("last_epoch", "last_five", "own_best")}
+    assert set(by_branch.index) == predicted | chosen | {("all", "training")}
     assert by_branch["fused", "none"] == {*METRICS, *NOISE}
     assert by_branch["fused", "posthoc"] == {*METRICS, *NOISE, "temperature"}
 
@@ -73,26 +75,27 @@ def test_headline_has_at_most_16_numbers_and_files_round_trip(study: Study, tmp_
     assert back["value"].tolist() == study.evaluation.metrics["value"].tolist()
     assert {path.name for path in (tmp_path / "report" / "plots").iterdir()} == {
         "accuracy_ece.csv", "safeecgmatch_validation.csv", "training.csv", "reliability.csv", "ood_scores.csv",
-        "refusal.csv", "confusion.csv",
+        "refusal.csv", "confusion.csv", "budget.csv", "corpus.csv",
+        "sources.csv",
     }  # fmt: skip
     accuracy = study.evaluation.plots["accuracy_ece"]
-    assert len(accuracy) == 48 and not accuracy.isna().any(axis=None) and accuracy["label"].is_unique
+    assert len(accuracy) == ROWS and not accuracy.isna().any(axis=None) and accuracy["label"].is_unique
     validation = study.evaluation.plots["safeecgmatch_validation"]
     assert list(validation.columns) == ["iteration", "ptbxl_30", "ptbxl_60", "cinc21_30", "cinc21_60"]
     assert validation["iteration"].tolist() == [50, 100, 150] and not validation.isna().any(axis=None)
 
 
 def test_pooled_plots_add_up(study: Study) -> None:
-    pooled = study.evaluation.plots["reliability"].groupby(["dataset", "method", "ood"])["count"].sum()
-    assert set(pooled) == {2 * 60} and len(pooled) == 48
-    scores = study.evaluation.plots["ood_scores"].groupby(["dataset", "method", "ood"])[["seen", "unseen"]].sum()
+    pooled = study.evaluation.plots["reliability"].groupby(["dataset", "row", "ood"])["count"].sum()
+    assert set(pooled) == {2 * 60} and len(pooled) == ROWS
+    scores = study.evaluation.plots["ood_scores"].groupby(["dataset", "row", "ood"])[["seen", "unseen"]].sum()
     assert set(scores.sum(axis=1)) == {2 * 80}
-    confused = study.evaluation.plots["confusion"].groupby(["dataset", "method", "ood"])["count"].agg(["sum", "size"])
+    confused = study.evaluation.plots["confusion"].groupby(["dataset", "row", "ood"])["count"].agg(["sum", "size"])
     assert set(confused["sum"]) == {2 * 80} and set(confused["size"]) == {4 * 3}
 
 
 def test_refusal_curve_starts_at_the_accuracy_with_nothing_refused(study: Study) -> None:
-    curve = study.evaluation.plots["refusal"].set_index(["dataset", "method", "ood", "seed", "refused"])["accuracy"]
+    curve = study.evaluation.plots["refusal"].set_index(["dataset", "row", "ood", "seed", "refused"])["accuracy"]
     metrics = study.evaluation.metrics
     rows = metrics[metrics["reported"] & (metrics["cell"] == "ptbxl/calimatch/60/2") & (metrics["scaling"] == "none")]
     value = rows.set_index("metric")["value"]

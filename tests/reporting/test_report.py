@@ -51,8 +51,15 @@ def test_all_files_are_there(report: Path) -> None:
         assert {f"{stem}.tex", f"{stem}.md", f"{stem}.csv"} <= tables
     assert {"references.bib", "claims.csv", "claims_evidence.csv", "deviations.csv"} <= tables
     figures = {path.name for path in (report / "figures").iterdir()}
-    kinds = ("reliability", "training", "ood_scores", "confusion")
-    stems = ["forest", "tradeoff", "purity", "refusal", *(f"{k}_ptbxl_{o}" for k in kinds for o in (30, 60))]
+    kinds = ("reliability", "budget", "training", "ood_scores", "confusion")
+    stems = [
+        "forest",
+        "readings",
+        "tradeoff",
+        "purity",
+        "refusal",
+        *(f"{k}_ptbxl_{o}" for k in kinds for o in (30, 60)),
+    ]
     assert figures == {f"{stem}.{ending}" for stem in stems for ending in ("png", "pdf")}
 
 
@@ -107,7 +114,7 @@ def test_html_is_one_file_that_fetches_nothing(report: Path) -> None:
     text = (report / "report.html").read_text(encoding="utf-8")
     outline = Outline()
     outline.feed(text)
-    assert not outline.open and outline.count["img"] == 12 and outline.count["table"] > 12
+    assert not outline.open and outline.count["img"] == 15 and outline.count["table"] > 12
     assert not re.search(r"https?://", text.split("<body>")[0]) and "@import" not in text
     for source in outline.sources:
         assert source.startswith(("data:image/png;base64,", "#")) or (report / source).exists(), source[:80]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from safeecgmatch.config import PROPOSED, Params
-from safeecgmatch.reporting.names import method_name
+from safeecgmatch.reporting.names import corpus_size, method_name
 from safeecgmatch.reporting.published import paper_setting
 
 
@@ -19,15 +19,16 @@ def size_barriers(params: Params, dataset: str) -> list[str]:
         (params.data.sampling_rate, paper["sampling_rate"], "{} Hz"),
         (params.model.width, paper["width"], "width {}"),
         (train.iterations, paper["iterations"], "{:,} iterations"),
-        (train.iterations // train.epoch, paper["iterations"] // paper["epoch"], "{} epochs"),
+        (train.epoch, paper["epoch"], "epochs of {:,} iterations"),
+        (train.warm_up, paper["warm_up"], "a warm-up of {:,} iterations"),
         (train.batch, paper["batch"], "batches of {}"),
         (train.learning_rate, paper["learning_rate"], "learning rate {:g}"),
         (source.labels_per_class, sizes["labels_per_class"], "{} labels per class"),
         (source.pool_size, sizes["pool_size"], "a pool of {:,}"),
         (params.split.strategy, paper["split"], "{} split"),
     ]
-    found = [text.format(ours) for ours, printed, text in pairs if ours != printed]
-    return found + changed_methods(params)
+    found = [corpus_size(source, dataset)] if source.corpus else []
+    return found + [text.format(ours) for ours, printed, text in pairs if ours != printed] + changed_methods(params)
 
 
 def changed_methods(params: Params) -> list[str]:

@@ -16,9 +16,10 @@ from safeecgmatch.config import PROPOSED, Params
 from safeecgmatch.errors import UserError
 from safeecgmatch.reporting.barriers import generated
 from safeecgmatch.reporting.claims import Check, Claims, Reading, Setting
-from safeecgmatch.reporting.contrasts import MSP, OWN, placebo, row_of
+from safeecgmatch.reporting.contrasts import MSP, OWN, placebo
 from safeecgmatch.reporting.names import arm_name, branch_name, dataset_name, method_name, metric_name, variant_name
 from safeecgmatch.reporting.published import benchmark_methods
+from safeecgmatch.reporting.sources import with_corpora
 from safeecgmatch.reporting.statistics import Difference, Summary, relation, student_interval, summarise
 
 POOL = "the pool's share"
@@ -52,11 +53,11 @@ class Study:
         """The mean over seeds of what ECE would be if confidences were right, by setting, scaling, row and metric."""
         frame = self.metrics[(self.metrics["metric"] == "ece_floor") & self.metrics["counted"]]
         found: dict[tuple[str, int, str, str, str], list[float]] = defaultdict(list)
-        columns = ["dataset", "ood", "scaling", "cell", "branch", "reported", "method", "value"]
-        for dataset, ood, scaling, cell, branch, reported, method, value in frame[columns].to_numpy().tolist():
+        columns = ["dataset", "ood", "scaling", "row", "branch", "reported", "method", "value"]
+        for dataset, ood, scaling, row, branch, reported, method, value in frame[columns].to_numpy().tolist():
             if method == PROPOSED or reported:
-                row = f"{row_of(cell)}@{branch}" if method == PROPOSED else row_of(cell)
-                found[dataset, ood, scaling, row, "ece"].append(value)
+                key = f"{row}@{branch}" if method == PROPOSED else row
+                found[dataset, ood, scaling, key, "ece"].append(value)
         return {key: summarise(values).mean for key, values in found.items()}
 
 
@@ -67,7 +68,7 @@ def read_study(params: Params, folder: Path) -> Study:
         if not file.is_file():
             raise UserError(f"{file} does not exist; run `dvc repro evaluate` or `safeecgmatch report` first.")
         frames[name] = pd.read_csv(file)
-    return Study(params, **frames)
+    return Study(with_corpora(params, pd.read_csv(folder / "plots" / "corpus.csv")), **frames)
 
 
 @dataclass(frozen=True)
@@ -277,7 +278,7 @@ def _purity(study: Study, claims: Claims, empty: CheckResult) -> CheckResult:
         & (frame["dataset"] == setting.dataset)
         & (frame["ood"] == setting.ood)
         & (frame["metric"] == check.metric)
-        & (frame["cell"].map(row_of) == row.partition("@")[0])
+        & (frame["row"] == row.partition("@")[0])
     ]
     values = chosen["value"].dropna().tolist()
     if len(values) < claims.minimum_seeds:

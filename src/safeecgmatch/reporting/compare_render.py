@@ -6,15 +6,16 @@ import math
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from safeecgmatch.reporting.compare import NOTE, ColumnComparison, Comparison, place_of, proposed_ranks
+from safeecgmatch.config import PROPOSED
+from safeecgmatch.reporting.compare import NOTE, ColumnComparison, Comparison, place
 from safeecgmatch.reporting.names import dataset_name, metric_name
-from safeecgmatch.reporting.render import MISSING, PLUS_MINUS, markdown_table, number, render, rounded, tex
+from safeecgmatch.reporting.render import MINUS, MISSING, PLUS_MINUS, markdown_table, number, render, signed, tex
 
 TITLES = {"benchmark": "Table 3", "ablation": "Table 2 (ablation)", "sensitivity": "Table 4 (sensitivity)"}
 HEADS = ["paper", "ours", "difference"]
 METRICS_SIDE_BY_SIDE = 2  # more would be too small in print
 GENERATED = "Nothing is compared: our numbers come from generated data."
-PLACES = "In brackets the place in the column."
+PLACES = "In brackets the place in the column; readings of one method do not compete, and the best counts for others."
 
 
 @dataclass(frozen=True)
@@ -40,31 +41,15 @@ def panels(columns: list[ColumnComparison]) -> list[Panel]:
     return found
 
 
-def signed(value: float) -> str:
-    text = rounded(value)
-    return text if text.startswith("-") else f"+{text}"
-
-
 def cell_texts(column: ColumnComparison, cell: Comparison, style: str) -> list[str]:
     """Published and ours with their places, and the difference with its interval where levels may be compared."""
-    minus = "$-$" if style == "tex" else "-"
-
-    def bracketed(text: str, own: float, all_means: list[float]) -> str:
-        return f"{text} ({place_of(own, all_means, column.metric)})"
-
-    paper = bracketed(
-        f"{cell.paper.mean:.3f}{PLUS_MINUS[style]}{cell.paper.std:.3f}",
-        cell.paper.mean,
-        [other.paper.mean for other in column.cells],
-    )
-    ours = number(replace(cell.ours, mark="", merged=False), style)
-    if cell.ours.summary:
-        means = [other.ours.summary.mean for other in column.cells if other.ours.summary]
-        ours = bracketed(ours, cell.ours.summary.mean, means)
+    printed, own = place(column, cell)
+    paper = f"{cell.paper.mean:.3f}{PLUS_MINUS[style]}{cell.paper.std:.3f} ({printed})"
+    ours = number(replace(cell.ours, mark="", merged=False), style) + (f" ({own})" if own else "")
     difference = MISSING[style]
     if not math.isnan(cell.difference):
         interval = "" if math.isnan(cell.low) else f" [{signed(cell.low)}, {signed(cell.high)}]"
-        difference = f"{signed(cell.difference)}{interval}".replace("-", minus)
+        difference = f"{signed(cell.difference)}{interval}".replace("-", MINUS[style])
     return [paper, ours, difference]
 
 
@@ -125,16 +110,14 @@ def comparison_tex(columns: list[ColumnComparison], source: str, remark: str) ->
 
 
 def rank_grid(columns: list[ColumnComparison]) -> tuple[list[str], list[list[str]]]:
-    """The place of SafeECGMatch in every column of Table 3, paper and ours."""
-    ranks = proposed_ranks(columns)
-    settings = list(dict.fromkeys((rank.dataset, rank.ood) for rank in ranks))
-    by_key = {(rank.metric, rank.dataset, rank.ood): rank for rank in ranks}
-    lines = []
-    for metric in dict.fromkeys(rank.metric for rank in ranks):
-        cells = []
-        for dataset, ood in settings:
-            rank = by_key[metric, dataset, ood]
-            ours = MISSING["md"] if rank.ours is None else f"{rank.ours} of {rank.methods}"
-            cells.append(f"{rank.paper} / {ours}")
-        lines.append([metric_name(metric), *cells])
-    return ["paper / ours", *(f"{dataset_name(d).name} {ood} %" for d, ood in settings)], lines
+    """The place of SafeECGMatch in every column of Table 3, paper and ours, under each reading."""
+    found: dict[tuple[str, str], dict[str, str]] = {}
+    for column in (column for column in columns if column.table == "benchmark"):
+        where = f"{dataset_name(column.dataset).name} {column.ood} %"
+        for cell in (cell for cell in column.cells if cell.paper.row == PROPOSED):
+            printed, own = place(column, cell)
+            among = f"{own} of {1 + len(column.rivals(cell))}" if own else MISSING["md"]
+            found.setdefault((metric_name(column.metric), cell.label), {})[where] = f"{printed} / {among}"
+    settings = list(dict.fromkeys(where for cells in found.values() for where in cells))
+    lines = [[*key, *(cells.get(where, MISSING["md"]) for where in settings)] for key, cells in found.items()]
+    return ["", "paper / ours", *settings], lines

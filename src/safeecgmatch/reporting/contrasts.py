@@ -30,7 +30,6 @@ from safeecgmatch.predictions import (
 )
 from safeecgmatch.reporting.bootstrap import Resampler, auroc_draws, closed_set_draws
 from safeecgmatch.reporting.names import higher_is_better
-from safeecgmatch.reporting.results import weight_label
 from safeecgmatch.reporting.statistics import paired_difference, probability_of_improvement
 from safeecgmatch.reporting.stored import StoredCell
 
@@ -46,12 +45,6 @@ CONTRAST_COLUMNS = [
     "dataset", "ood", "metric", "scaling", "candidate", "rival", "seeds", "records", "estimate", "se_seeds",
     "se_records", "low", "high", "poi",
 ]  # fmt: skip
-
-
-def row_of(path: str) -> str:
-    """From a cell's path: `calimatch`, `safeecgmatch-no_cal`, `safeecgmatch-lambda_1/3`, `fixmatch-seen_pool`."""
-    method, mark, weight = path.split("/")[1].partition("-lambda_")
-    return f"{method}{mark}{weight_label(float(weight))}" if mark else method
 
 
 def placebo(rule: str) -> tuple[str, str]:
@@ -126,7 +119,7 @@ def rows_by_setting(stored: list[StoredCell], metrics: pd.DataFrame) -> dict[tup
         rows = found.setdefault((cell.dataset, cell.ood), {})
         own = cell.method == PROPOSED
         for branch in branches_of(member.predictions) if own else [reported_branch(member.predictions)]:
-            key = f"{row_of(cell.path)}@{branch}" if own else row_of(cell.path)
+            key = f"{cell.row}@{branch}" if own else cell.row
             shown = {key: (member.predictions, keyed[cell.path, branch])}
             if key + OWN in (*placebo(""), *placebo("learned_")):
                 epoch = own_best(member.predictions, member.trajectory, branch)

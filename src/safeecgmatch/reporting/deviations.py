@@ -21,7 +21,7 @@ from safeecgmatch.reporting.provenance import is_generated
 SEEN_CLASSES = 3  # in both datasets, under both protocols
 POOL = (3, 2)  # kernel and stride of the backbone's maximum
 COMPARED = ("data.sampling_rate", "split.", "model.", "train.")
-NO_MEANING = ("train.device", "train.threads", "split.seed")  # change bits, not the setting
+NO_MEANING = ("train.device", "train.threads")  # change bits, not the setting
 
 
 @dataclass(frozen=True)
@@ -87,21 +87,16 @@ def meaning(key: str, ours: Params, paper: Params) -> str:
     if key == "train.iterations":
         times = [repetitions(params, dataset) for params in (ours, paper)]
         passes = [pool_passes(params, dataset) for params in (ours, paper)]
+        counts = [params.train.iterations // params.train.epoch for params in (ours, paper)]
+        same = ours.train.epoch == paper.train.epoch
+        epochs = f"{'the first ' * same}{counts[0]} {'of' if same else 'instead of'} {counts[1]} epochs"
         return (
-            f"a labelled record is seen {times[0]:,.0f} times instead of {times[1]:,.0f}, "
+            f"{epochs}; a labelled record is seen {times[0]:,.0f} times instead of {times[1]:,.0f}, "
             f"the pool {passes[0]:.1f} times instead of {passes[1]:.1f} ({dataset_name(dataset).name})"
         )
-    if key == "train.epoch":
-        counts = [params.train.iterations // params.train.epoch for params in (ours, paper)]
-        same = "as in the paper" if counts[0] == counts[1] else f"instead of {counts[1]}"
-        return f"{counts[0]} epochs, {same}"
+    if key == "split.seed" and ours.split.seed == "run":
+        return "every seed has test records of its own, so that a spread over seeds holds that of the split too"
     return ""
-
-
-def warm_up_of(params: Params) -> str:
-    """Its length as iterations and as a share, since equal iterations are another share of another budget."""
-    train = params.train
-    return f"{train.warm_up:,} iterations, {100 * train.warm_up / train.iterations:g} % of the budget"
 
 
 def leaves(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -134,12 +129,15 @@ def deviations(params: Params, paper: Params) -> list[Deviation]:
         suffix = f" ({dataset_name(dataset).name})"
         if here.source == "phantom":
             rows.append(_row("source", "generated", "real", params, paper, suffix))
+        if here.corpus:
+            rows.append(_row("corpus", ", ".join(here.corpus), "sources not stated", params, paper, suffix))
         for key in ("labels_per_class", "pool_size"):
             if getattr(here, key) != getattr(there, key):
                 rows.append(_row(key, getattr(here, key), getattr(there, key), params, paper, suffix))
-    ours, theirs = (leaves(one.model_dump()) | {"train.warm_up": warm_up_of(one)} for one in (params, paper))
+    ours, theirs = leaves(params.model_dump()), leaves(paper.model_dump())
     for key, value in ours.items():
         if key.startswith(COMPARED) and key not in NO_MEANING and value != theirs.get(key):
+            value = "each run's own" if value == "run" else value
             rows.append(_row(key, value, theirs.get(key), params, paper))
     return rows + _method_deviations(params, paper)
 

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from safeecgmatch.cells import Cell, cells
-from safeecgmatch.config import Params
+from safeecgmatch.config import PROPOSED, Params
 from safeecgmatch.errors import UserError
 from safeecgmatch.files import atomic_path, write_json
 from safeecgmatch.methods.parts.temperature import fit_temperature
@@ -24,11 +24,27 @@ from safeecgmatch.metrics import (
 )
 from safeecgmatch.predictions import branches_of, final_metrics, reported_branch, score_type
 from safeecgmatch.progress import Progress
+from safeecgmatch.reporting.budget import budget_frame, choices, epochs_of
 from safeecgmatch.reporting.contrasts import DIGITS, contrast_frame, rows_by_setting
 from safeecgmatch.reporting.plot_data import plot_frames
+from safeecgmatch.reporting.sources import source_frames
 from safeecgmatch.reporting.stored import IDENTITY, StoredCell, load_cell
+from safeecgmatch.reporting.twin import LEARNED_T, calimatch_of, is_derived
 
-METRIC_COLUMNS = [*IDENTITY, "branch", "scaling", "metric", "value", "config_hash", "reported", "counted", "cell"]
+METRIC_COLUMNS = [
+    *IDENTITY,
+    "row",
+    "role",
+    "branch",
+    "scaling",
+    "metric",
+    "value",
+    "config_hash",
+    "reported",
+    "counted",
+    "cell",
+]
+FILTERED = Path("data", "filtered")
 TRAINING = "training"  # stands in the column `scaling` for what happened while a cell was trained
 FROM_SUMMARY = [
     "best_iteration",
@@ -93,31 +109,34 @@ def training_facts(history: pd.DataFrame) -> dict[str, float]:
     return facts
 
 
-def metric_rows(stored: StoredCell) -> list[dict[str, Any]]:
-    """One row per branch, scaling and metric; `posthoc` divides by a temperature fitted on validation."""
-    predictions, rows = stored.predictions, []
-    common = {
-        **stored.identity,
+def lines_of(
+    stored: StoredCell, branch: str, scaling: str, metrics: Mapping[str, float], reported: bool
+) -> list[dict[str, Any]]:
+    """Rows of metrics.csv."""
+    named = {"row": stored.cell.row, "role": stored.cell.role, "branch": branch, "scaling": scaling}
+    ending = {
         "config_hash": stored.config["config_hash"],
+        "reported": reported,
         "counted": stored.counted,
         "cell": stored.cell.path,
     }
+    return [
+        {**stored.identity, **named, "metric": metric, "value": value, **ending} for metric, value in metrics.items()
+    ]
 
-    def add(branch: str, scaling: str, metrics: dict[str, float], reported: bool) -> None:
-        for metric, value in metrics.items():
-            named = {"branch": branch, "scaling": scaling, "metric": metric, "value": value, "reported": reported}
-            rows.append({**common, **named})
 
+def metric_rows(stored: StoredCell) -> list[dict[str, Any]]:
+    """One row per branch, scaling and metric; `posthoc` divides by a temperature fitted on validation."""
+    predictions, rows = stored.predictions, []
     for branch in branches_of(predictions):
         validation = np.maximum(predictions[f"validation.log_probs.{branch}"], FLOAT32_LOG_OF_ZERO)
         temperature = fit_temperature(validation, predictions["validation.label"])
         reported = branch == reported_branch(predictions)
         for scaling, divisor in (("none", 1.0), ("posthoc", temperature)):
-            add(branch, scaling, final_metrics(predictions, branch, divisor), reported)
-            add(branch, scaling, calibration_noise(predictions, branch, divisor), reported)
-        add(branch, "posthoc", {"temperature": temperature}, reported)
-    add("all", TRAINING, training_facts(stored.history), True)
-    return rows
+            metrics = final_metrics(predictions, branch, divisor) | calibration_noise(predictions, branch, divisor)
+            rows += lines_of(stored, branch, scaling, metrics, reported)
+        rows += lines_of(stored, branch, "posthoc", {"temperature": temperature}, reported)
+    return rows + lines_of(stored, "all", TRAINING, training_facts(stored.history), True)
 
 
 def calibration_noise(predictions: Mapping[str, np.ndarray], branch: str, temperature: float) -> dict[str, float]:
@@ -129,7 +148,8 @@ def calibration_noise(predictions: Mapping[str, np.ndarray], branch: str, temper
 def run_row(cell: Cell, stored: StoredCell | None) -> dict[str, Any]:
     """One line of runs.csv; state is done, diverged or missing."""
     state = "missing" if stored is None else "diverged" if stored.diverged else "done"
-    row = {"cell": cell.path, "stage": cell.stage, **cell.describe(), "state": state}
+    names = {"row": cell.row, "role": cell.role}
+    row: dict[str, Any] = {"cell": cell.path, "stage": cell.stage, **cell.describe(), **names, "state": state}
     if stored is not None:
         row |= {key: stored.tracking.get(key) for key in FROM_TRACKING}
         row |= {key: stored.summary.get(key) for key in FROM_SUMMARY}
@@ -144,9 +164,8 @@ def run_row(cell: Cell, stored: StoredCell | None) -> dict[str, Any]:
 
 def headline_numbers(metrics: pd.DataFrame, runs: pd.DataFrame, params: Params) -> dict[str, Any]:
     """At most 14 numbers: SafeECGMatch's main runs in the first four settings, and how many cells there are."""
-    main = set(runs.loc[runs["stage"].str.startswith("train_safeecgmatch@"), "cell"])
     chosen = metrics[
-        metrics["reported"] & metrics["counted"] & (metrics["scaling"] == "none") & metrics["cell"].isin(main)
+        metrics["reported"] & metrics["counted"] & (metrics["scaling"] == "none") & (metrics["row"] == PROPOSED)
     ]
     numbers: dict[str, Any] = {"cells": {"asked": len(runs), "done": int((runs["state"] == "done").sum())}}
     settings = [(dataset, ood) for dataset in params.grid.datasets for ood in params.grid.ood_levels]
@@ -165,8 +184,9 @@ def evaluate(
     tracking: Path = Path("tracking"),
     waiting: Callable[[Cell], Path | None] = lambda cell: None,
 ) -> Evaluation:
-    """Everything that can be said about the cells of params.yaml, as frames; `waiting` as in `load_cell`."""
-    rows, run_rows, stored = [], [], []
+    """Everything that can be said about the cells of params.yaml, as frames; `waiting` as in `load_cell`. What is said
+    of the sources of records needs data/filtered beside the folder `runs`."""
+    rows, run_rows, stored, budget = [], [], [], []
     wanted = cells(params)
     with Progress(len(wanted), "evaluate", "cells") as bar:
         for cell in wanted:
@@ -174,17 +194,23 @@ def evaluate(
             run_rows.append(run_row(cell, found))
             if found is not None:
                 stored.append(found)
-                rows += [] if found.diverged else metric_rows(found)
             bar.advance()
     if not stored:
         raise UserError(f"No cell of params.yaml has been trained in {runs}; run `dvc repro` first.")
+    if is_derived(params):
+        stored += [calimatch_of(one) for one in stored if one.cell.variant == LEARNED_T and not one.diverged]
+    for one in (one for one in stored if not one.diverged):
+        budget.append(epochs_of(one))
+        rows += metric_rows(one)
+        for chosen in choices(one, budget[-1]):
+            rows += lines_of(one, *chosen)
     metrics = pd.DataFrame(rows, columns=METRIC_COLUMNS)
     run_frame = pd.DataFrame(run_rows)
     return Evaluation(
         metrics,
         run_frame,
         {"contrasts": contrast_frame(rows_by_setting(stored, metrics))},
-        plot_frames(stored, metrics),
+        plot_frames(stored, metrics) | {"budget": budget_frame(budget)} | source_frames(stored, runs.parent / FILTERED),
         headline_numbers(metrics, run_frame, params),
     )
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from safeecgmatch.config import Params
+from safeecgmatch.config import Params, Source
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,21 @@ def dataset_name(dataset: str) -> Name:
 
 
 def data_name(params: Params, dataset: str) -> Name:
-    """The dataset where its records are real; what was generated in its layout is named as that, and not cited."""
-    real = dataset_name(dataset)
-    return Name(f"Generated ({real.name})") if params.data.source(dataset).source == "phantom" else real
+    """The dataset where its records are real, with the corpus where they are a part of it; what was generated in its
+    layout is named as that, and not cited."""
+    real, source = dataset_name(dataset), params.data.source(dataset)
+    if source.source == "phantom":
+        return Name(f"Generated ({real.name})")
+    return replace(real, name=f"{real.name} ({len(source.corpus)} sources)") if source.corpus else real
+
+
+def corpus_size(source: Source, dataset: str) -> str:
+    return f"{len(source.corpus)} of {len(source_names(dataset))} sources"
+
+
+def source_names(dataset: str) -> dict[str, str]:
+    """How the sources of a dataset are printed, by their folders; empty where it has one."""
+    return _names()["sources"].get(dataset, {})
 
 
 def is_paper_variant(variant: str) -> bool:

@@ -10,7 +10,8 @@ from safeecgmatch.config import PROPOSED, Params
 from safeecgmatch.metrics import BINS
 from safeecgmatch.predictions import CONFIDENCE_SCORE, OWN_SCORE
 from safeecgmatch.protocols import read_protocol
-from safeecgmatch.reporting.names import branch_name, data_name, dataset_name, method_name
+from safeecgmatch.reporting.claims import load_claims
+from safeecgmatch.reporting.names import branch_name, corpus_size, data_name, dataset_name, method_name
 from safeecgmatch.reporting.results import Results
 
 SOURCES = {
@@ -48,7 +49,9 @@ def shown_cells(cells: Iterable[str]) -> str:
 def data_sources(params: Params) -> str:
     by_source: dict[str, list[str]] = {}
     for dataset in params.grid.datasets:
-        by_source.setdefault(params.data.source(dataset).source, []).append(dataset_name(dataset).name)
+        source = params.data.source(dataset)
+        parts = f" ({corpus_size(source, dataset)}: {', '.join(source.corpus)})" if source.corpus else ""
+        by_source.setdefault(source.source, []).append(f"{dataset_name(dataset).name}{parts}")
     return "; ".join(SOURCES[source].format(" and ".join(names)) for source, names in by_source.items())
 
 
@@ -69,6 +72,17 @@ def accepted_as_unseen(params: Params) -> list[str]:
 def seed_list(runs: pd.DataFrame) -> str:
     seeds = sorted({int(seed) for seed in runs["seed"]})
     return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
+
+
+def seed_note(params: Params) -> str:
+    """Whether the seeds of a study may test the rules that judge it."""
+    developed = load_claims().developed_on
+    used = params.grid.seeds
+    again = [seed for seed in used if seed in developed]
+    said = f"Seeds {', '.join(map(str, developed))} developed the rules that judge the claims"
+    if not again:
+        return f"{said}; {', '.join(map(str, used))} test them."
+    return f"{said}, so {', '.join(map(str, again))} of {', '.join(map(str, used))} here cannot test them."
 
 
 def provenance(params: Params, runs: pd.DataFrame) -> str:

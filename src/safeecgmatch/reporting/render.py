@@ -14,12 +14,13 @@ from typing import Any
 import jinja2
 
 from safeecgmatch.reporting.names import Name, higher_is_better, is_ranked
-from safeecgmatch.reporting.results import SeedMean
+from safeecgmatch.reporting.results import Gain, SeedMean
 from safeecgmatch.reporting.rows import Row
 from safeecgmatch.reporting.tables import Column, Table
 
 TEMPLATES = Path(__file__).with_name("templates")
 MISSING = {"tex": "--", "md": "–", "html": "–"}
+MINUS = {"tex": "$-$", "md": "-", "html": "-"}
 PLUS_MINUS = {"tex": r"$\pm$", "md": "±", "html": "±"}
 DAGGER = {"tex": r"$^{\dagger}$", "md": "†", "html": "<sup>†</sup>"}
 MARKED = {
@@ -30,8 +31,8 @@ MARKED = {
 TEX_SPECIAL = {character: rf"\{character}" for character in "%&_#$"}
 TEX_SPECIAL |= {"±": r"$\pm$", "†": r"$\dagger$", "≠": r"$\neq$", "<": "$<$", ">": "$>$", "–": "--"}
 TEX_SPECIAL |= {"↑": r"$\uparrow$", "↓": r"$\downarrow$", "≤": r"$\leq$", "≥": r"$\geq$", "×": r"$\times$"}
+OWN_ROWS = ("full", "safeecgmatch")  # of the paper's tables
 TEX_TOKEN = re.compile(rf"λ_sum = (\S+)|(lambda_sum|λ_sum)|([{''.join(TEX_SPECIAL)}])")
-BOLD_ROWS = ("full", "safeecgmatch")
 
 
 def rounded(value: float, digits: int = 3) -> str:
@@ -51,18 +52,32 @@ def tex(text: str) -> str:
     return TEX_TOKEN.sub(replacement, text)
 
 
-def number(value: SeedMean, style: str) -> str:
-    """`0.843±0.009` with its mark; without ± for one seed, a dash for none, † for fewer seeds than asked."""
+def signed(value: float) -> str:
+    text = rounded(value)
+    return text.lstrip("-") if float(text) == 0 else text if text.startswith("-") else f"+{text}"
+
+
+def number(value: SeedMean, style: str, spread: bool = True) -> str:
+    """`0.843±0.009` with its mark; without ± for one seed, a dash for none, † for fewer seeds than asked.
+
+    A gain has its sign and its interval.
+    """
     if value.summary is None:
         return MISSING[style]
+    if isinstance(value, Gain):
+        text = f"{signed(value.summary.mean)} [{signed(value.low)}, {signed(value.high)}]"
+        return text.replace("-", MINUS[style])
     text = rounded(value.summary.mean)
-    if not math.isnan(value.summary.std):
+    if spread and not math.isnan(value.summary.std):
         text += PLUS_MINUS[style] + rounded(value.summary.std)
     marked = MARKED[style].get(value.mark, "%s") % text
     return marked + (DAGGER[style] if value.incomplete else "")
 
 
-def arrow(column: Column) -> str:
+def arrow(table: Table, column: Column) -> str:
+    """In which direction a column is better; gains are better where they are positive."""
+    if all(row.pair for row in table.rows):
+        return ""
     return "" if not is_ranked(column.metric) else " ↑" if higher_is_better(column.metric) else " ↓"
 
 
@@ -105,7 +120,7 @@ def to_tex(table: Table) -> str:
         rules.append(rf"\cmidrule(lr){{{first}-{first + len(columns) - 1}}}")
         first += len(columns)
     heads = [table.first_head, *(["OOD"] if table.show_ood else [])]
-    heads += [column.header + arrow(column) for column in table.columns]
+    heads += [column.header + arrow(table, column) for column in table.columns]
     return render(
         "table.tex.j2",
         caption=tex(f"{table.caption} {table.source}"),
@@ -136,7 +151,7 @@ def tex_lines(table: Table) -> list[str]:
         for position, (member, values) in enumerate(block):
             cells = [tex_label(row, position, len(block))]
             cells += [rf"{member.runs.ood}\%"] if several else []
-            cells += [_tex_cell(value, position, len(block)) for value in values]
+            cells += [_tex_cell(number(value, "tex", table.spread), value, position, len(block)) for value in values]
             lines.append(" & ".join(cells) + r" \\")
     return lines
 
@@ -145,13 +160,12 @@ def tex_label(row: Row, position: int, height: int) -> str:
     """The method in the block's first line, its venue in the second."""
     if position:
         return f"({tex(row.venue)})" if position == 1 and row.venue else ""
-    label = rf"\textbf{{{tex(row.label)}}}" if row.key in BOLD_ROWS else tex(row.label)
+    label = rf"\textbf{{{tex(row.label)}}}" if row.published in OWN_ROWS else tex(row.label)
     label += rf"~\cite{{{row.cite}}}" if row.cite else ""
     return rf"\multirow{{{height}}}{{*}}{{{label}}}" if height > 1 and not row.venue else label
 
 
-def _tex_cell(value: SeedMean, position: int, height: int) -> str:
-    text = number(value, "tex")
+def _tex_cell(text: str, value: SeedMean, position: int, height: int) -> str:
     if not value.merged:
         return text
     return "" if position else rf"\multirow{{{height}}}{{*}}{{{text}}}"
@@ -163,21 +177,31 @@ def text_heads(table: Table) -> list[str]:
     heads = [table.first_head, *(["OOD"] if table.show_ood else [])]
     for column in table.columns:
         dataset = f"{table.data_names[column.dataset].name} " if several else ""
-        heads.append(f"{dataset}{column.header}{arrow(column)}")
+        heads.append(f"{dataset}{column.header}{arrow(table, column)}")
     return heads
 
 
-def row_texts(row: Row, table: Table) -> list[str]:
-    label = f"{row.label} ({row.section})" if row.section else row.label
-    return [label, *([f"{row.runs.ood} %"] if table.show_ood else [])]
+def text_rows(table: Table) -> list[tuple[Row, list[str], list[SeedMean]]]:
+    """Row, labels and values of each line, for Markdown and HTML; what is merged stands there once."""
+    found = []
+    for _, members in groupby(zip(table.rows, table.values, strict=True), key=lambda line: line[0].key):
+        block = list(members)
+        once = block[0][1][0].merged
+        levels = [f"{row.runs.ood}" for row, _ in block]
+        for (row, values), level in zip(block[:1] if once else block, levels, strict=False):
+            shown = [f"{', '.join(levels) if once else level} %"] if table.show_ood else []
+            found.append((row, [row.label, *shown], values))
+    return found
 
 
 def to_markdown(table: Table) -> str:
-    lines = [
-        [*row_texts(row, table), *(number(value, "md") for value in values)]
-        for row, values in zip(table.rows, table.values, strict=True)
-    ]
-    return markdown_table(text_heads(table), lines)
+    heads, lines, section = text_heads(table), [], ""
+    for row, labels, values in text_rows(table):
+        if row.section != section:
+            section = row.section
+            lines.append([f"*{section}*", *[""] * (len(heads) - 1)])
+        lines.append([*labels, *(number(value, "md", table.spread) for value in values)])
+    return markdown_table(heads, lines)
 
 
 def markdown_table(heads: list[str], lines: list[list[str]], numbers: bool = True) -> str:
@@ -188,9 +212,12 @@ def markdown_table(heads: list[str], lines: list[list[str]], numbers: bool = Tru
 def to_html(table: Table) -> str:
     """A table that can be sorted by the mean behind each cell."""
     body = []
-    for row, values in zip(table.rows, table.values, strict=True):
-        cells = [(html.escape(text), text) for text in row_texts(row, table)]
-        cells += [(number(value, "html"), repr(value.summary.mean) if value.summary else "") for value in values]
+    for row, labels, values in text_rows(table):
+        labels[0] += f" ({row.section})" if row.section else ""  # a sorted table has no sections
+        cells = [(html.escape(text), text) for text in labels]
+        cells += [
+            (number(value, "html", table.spread), repr(value.summary.mean) if value.summary else "") for value in values
+        ]
         body.append(cells)
     return html_table(text_heads(table), body)
 

@@ -17,6 +17,7 @@ from safeecgmatch.files import atomic_path, write_text
 from safeecgmatch.profiles import FOLDER, compose_params
 from safeecgmatch.reporting import sections
 from safeecgmatch.reporting.audits import Finding, audit_findings
+from safeecgmatch.reporting.catalogue import build_tables
 from safeecgmatch.reporting.checks import read_study
 from safeecgmatch.reporting.compare import ColumnComparison, compare, comparison_frame
 from safeecgmatch.reporting.compare_render import comparison_markdown, comparison_tex
@@ -28,7 +29,7 @@ from safeecgmatch.reporting.provenance import provenance, variant_note
 from safeecgmatch.reporting.render import render, tex, to_markdown, to_tex
 from safeecgmatch.reporting.results import Results
 from safeecgmatch.reporting.rows import methods
-from safeecgmatch.reporting.tables import Table, build_tables
+from safeecgmatch.reporting.tables import Table
 from safeecgmatch.reporting.verdicts import (
     Judgement,
     claims_frame,
@@ -40,7 +41,7 @@ from safeecgmatch.reporting.verdicts import (
 )
 
 BIBLIOGRAPHY = Path(__file__).with_name("references.bib")
-PLOTS = ("training", "reliability", "ood_scores", "refusal", "confusion")
+PLOTS = ("corpus", "sources", "budget", "training", "reliability", "ood_scores", "refusal", "confusion")
 PAPER = "paper"  # the profile with the paper's setting
 IN_THE_PDF = ("table1_summary", "table2_ablation")
 IN_ITS_APPENDIX = ("table3_benchmark", "table4_sensitivity", "table9_training")
@@ -59,6 +60,7 @@ class Content:
     findings: list[Finding]
     differences: list[Deviation]
     over_settings: pd.DataFrame
+    plots: dict[str, pd.DataFrame]
     figures: list[str]
 
     @property
@@ -111,6 +113,7 @@ def page(content: Content) -> list[Block]:
             "Descriptive. (T): after temperature scaling on validation."
         ),
         sections.over_settings(params, content.over_settings),
+        *sections.source_blocks(params, content.plots["corpus"], content.plots["sources"]),
         Heading("Paper versus ours"),
         *sections.against_the_paper(params, content.columns),
         Heading("Figures"),
@@ -119,7 +122,7 @@ def page(content: Content) -> list[Block]:
         Heading("Cost"),
         sections.cost(params, runs),
         Heading("Sizes of the splits"),
-        sections.sizes(params, runs),
+        sections.sizes(params, runs, content.plots["corpus"]),
     ]
 
 
@@ -150,7 +153,7 @@ def printed(content: Content) -> list[Block]:
         *content.numbers(*IN_ITS_APPENDIX),
         replace(pictures["purity"], width=0.75),
         Heading("Appendix: sizes of the splits, cost"),
-        sections.sizes(params, runs),
+        sections.sizes(params, runs, content.plots["corpus"]),
         sections.cost(params, runs),
         Heading("Appendix: hyper-parameters and protocol switches"),
         sections.settings_of_methods(params),
@@ -196,13 +199,14 @@ def to_document(content: Content) -> str:
 
 def write_report(params: Params, folder: Path, profiles: Path = FOLDER) -> None:
     """Read what `evaluate` left in `folder`; write tables, figures and pages beside it."""
-    metrics, runs = read_csv(folder / "metrics.csv"), read_csv(folder / "runs.csv")
     plots = {name: read_csv(folder / "plots" / f"{name}.csv") for name in PLOTS}
     study = read_study(params, folder)
-    tables = build_tables(params, metrics, runs)
+    params = study.params  # with the names of the corpora
+    metrics, runs, contrasts = study.metrics, study.runs, study.contrasts
+    tables = build_tables(params, metrics, runs, contrasts)
     with atomic_path(folder / "figures") as partial:
         partial.mkdir()
-        names = write_figures(partial, params, Results(metrics, runs), plots, runs, forest_frame(study))
+        names = write_figures(partial, params, Results(metrics, runs, contrasts), plots, forest_frame(study))
     content = Content(
         params,
         runs,
@@ -213,6 +217,7 @@ def write_report(params: Params, folder: Path, profiles: Path = FOLDER) -> None:
         audit_findings(),
         deviations(params, compose_params(PAPER, profiles)),
         over_settings_frame(study),
+        plots,
         names,
     )
     with atomic_path(folder / "tables") as partial:

@@ -1,4 +1,4 @@
-"""Values of the tidy metrics frame by meaning: which seeds, which branch, which lambda_sum."""
+"""Values of metrics.csv and contrasts.csv by meaning: of which row, which branch, over which seeds."""
 
 from __future__ import annotations
 
@@ -8,37 +8,20 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from safeecgmatch.config import PROPOSED
 from safeecgmatch.reporting.names import higher_is_better
 from safeecgmatch.reporting.statistics import TIE, Summary, distinct, student_interval, summarise
 
 REPORTED = ""  # stands for the branch that the method reports by default
-THIRD = 1 / 3
 UNBOUNDED = ("nll", "brier", "temperature", "t_class", "t_ova", "t_class_second", "t_ova_second")
-
-
-def same_weight(value: float, wanted: float) -> bool:
-    """Equal values of lambda_sum; a third may be written with three digits."""
-    return math.isclose(value, wanted, rel_tol=0, abs_tol=1e-3 if math.isclose(wanted, THIRD, abs_tol=1e-3) else 1e-9)
-
-
-def weight_label(value: float) -> str:
-    return "1/3" if same_weight(value, THIRD) else f"{value:g}"
 
 
 @dataclass(frozen=True)
 class RunsOf:
-    """Which runs a row of a table stands for; `lambda_sum` None for methods that have none."""
+    """Which runs a line of a table stands for: the columns `row` and `ood` of metrics.csv, and a branch."""
 
-    method: str
+    row: str
     ood: int
-    variant: str = "full"
-    lambda_sum: float | None = None
     branch: str = REPORTED
-
-    def has_weight(self, weight: float | None) -> bool:
-        wanted = self.lambda_sum
-        return wanted is None or (weight is not None and same_weight(weight, wanted))
 
 
 @dataclass(frozen=True)
@@ -60,54 +43,59 @@ class SeedMean:
         return student_interval(self.summary, self.bounded) if self.summary else (math.nan, math.nan)
 
 
+@dataclass(frozen=True)
+class Gain(SeedMean):
+    """A paired difference with its interval, both from contrasts.csv; positive is better for the first row."""
+
+    low: float = math.nan
+    high: float = math.nan
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        return self.low, self.high
+
+
 class Results:
-    """The counted rows of metrics.csv, indexed once, and the seeds that runs.csv asks for."""
+    """The counted rows of metrics.csv, indexed once, the seeds that runs.csv asks for, and the paired differences."""
 
-    def __init__(self, metrics: pd.DataFrame, runs: pd.DataFrame) -> None:
-        self._values: dict[tuple, list[tuple[float | None, int, float]]] = defaultdict(list)
-        self._asked: dict[tuple, list[tuple[float | None, int]]] = defaultdict(list)
-        self.branches: dict[str, list[str]] = defaultdict(list)
-        self._proposed = ""
-        wanted = ["dataset", "method", "ood", "variant"]
-        for *key, weight, seed in runs[[*wanted, "lambda_sum", "seed"]].itertuples(index=False):
-            self._asked[tuple(key)].append((_weight(weight), int(seed)))
-        counted = metrics[metrics["counted"]]
-        columns = [*wanted, "branch", "scaling", "metric", "reported", "lambda_sum", "seed", "value"]
-        for row in counted[columns].itertuples(index=False):
-            *runs_of, branch, scaling, metric, reported, weight, seed, value = row
+    def __init__(self, metrics: pd.DataFrame, runs: pd.DataFrame, contrasts: pd.DataFrame | None = None) -> None:
+        self._values: dict[tuple, dict[int, float]] = defaultdict(dict)
+        self._asked: dict[tuple, set[int]] = defaultdict(set)
+        self.branches: dict[str, list[str]] = defaultdict(list)  # by row
+        self.reported: dict[str, str] = {}  # branch by row, that of the last run
+        for dataset, row, ood, seed in runs[["dataset", "row", "ood", "seed"]].itertuples(index=False):
+            self._asked[dataset, row, ood].add(int(seed))
+        columns = ["dataset", "row", "ood", "branch", "scaling", "metric", "reported", "seed", "value"]
+        for line in metrics.loc[metrics["counted"], columns].itertuples(index=False):
+            dataset, row, ood, branch, scaling, metric, reported, seed, value = line
             for name in [branch, REPORTED] if reported else [branch]:
-                self._values[*runs_of, name, scaling, metric].append((_weight(weight), int(seed), float(value)))
-            if scaling == "none" and branch not in self.branches[str(runs_of[1])]:
-                self.branches[str(runs_of[1])].append(branch)
-            if scaling == "none" and reported and runs_of[1] == PROPOSED:
-                self._proposed = branch
-
-    def reported_branch(self) -> str:
-        """That of SafeECGMatch, which the protocol decides; empty before its first run."""
-        return self._proposed
-
-    def seeds(self, dataset: str, chosen: RunsOf) -> list[int]:
-        """The seeds asked for, in their order."""
-        asked = self._asked.get((dataset, chosen.method, chosen.ood, chosen.variant), [])
-        return list(dict.fromkeys(seed for weight, seed in asked if chosen.has_weight(weight)))
+                self._values[dataset, row, ood, name, scaling, metric][int(seed)] = float(value)
+            if scaling == "none" and branch not in self.branches[row]:
+                self.branches[row].append(branch)
+            if scaling == "none" and reported:
+                self.reported[row] = branch
+        self._gains: dict[tuple, tuple[float, float, float, int]] = {}
+        columns = ["dataset", "ood", "metric", "scaling", "candidate", "rival", "estimate", "low", "high", "seeds"]
+        for *key, estimate, low, high, seeds in () if contrasts is None else contrasts[columns].itertuples(index=False):
+            *measure, candidate, rival = key
+            self._gains[*measure, candidate, rival] = (estimate, low, high, seeds)
+            self._gains[*measure, rival, candidate] = (-estimate, -high, -low, seeds)
 
     def by_seed(self, dataset: str, chosen: RunsOf, metric: str, scaling: str = "none") -> dict[int, float]:
-        """Value per seed. A seed counts once, even where a main run and a sensitivity run share its lambda_sum."""
-        key = (dataset, chosen.method, chosen.ood, chosen.variant, chosen.branch, scaling, metric)
-        found: dict[int, float] = {}
-        for weight, seed, value in self._values.get(key, []):
-            if chosen.has_weight(weight):
-                found.setdefault(seed, value)
-        return {seed: found[seed] for seed in self.seeds(dataset, chosen) if seed in found}
+        """In the order in which params.yaml lists the seeds."""
+        return self._values.get((dataset, chosen.row, chosen.ood, chosen.branch, scaling, metric), {})
 
     def value(self, dataset: str, chosen: RunsOf, metric: str, scaling: str = "none") -> SeedMean:
         values = list(self.by_seed(dataset, chosen, metric, scaling).values())
-        expected = len(self.seeds(dataset, chosen))
+        expected = len(self._asked.get((dataset, chosen.row, chosen.ood), {})) or len(values)
         return SeedMean(summarise(values) if values else None, expected, bounded=metric not in UNBOUNDED)
 
-
-def _weight(value: float | None) -> float | None:
-    return None if value is None or pd.isna(value) else float(value)
+    def gain(self, dataset: str, ood: int, pair: tuple[str, str], metric: str, scaling: str = "none") -> Gain:
+        """Of the first row of contrasts.csv over the second, whichever way round the file has them."""
+        if (dataset, ood, metric, scaling, *pair) not in self._gains:
+            return Gain(None, 0)
+        estimate, low, high, seeds = self._gains[dataset, ood, metric, scaling, *pair]
+        return Gain(Summary(estimate, math.nan, seeds), seeds, low=low, high=high)
 
 
 def tied(first: float, second: float) -> bool:

@@ -18,7 +18,7 @@ from safeecgmatch.reporting.compare_render import GENERATED, PLACES, rank_grid
 from safeecgmatch.reporting.deviations import Deviation, comparability, method_values
 from safeecgmatch.reporting.document import Block, Grid, Heading, Items, Picture, Text
 from safeecgmatch.reporting.figures.style import places
-from safeecgmatch.reporting.names import data_name, method_name
+from safeecgmatch.reporting.names import data_name, dataset_name, method_name, source_names
 from safeecgmatch.reporting.provenance import (
     accepted_as_unseen,
     commits,
@@ -27,12 +27,19 @@ from safeecgmatch.reporting.provenance import (
     is_generated,
     release_notes,
     seed_list,
+    seed_note,
     shown_cells,
     variant_note,
 )
-from safeecgmatch.reporting.rows import methods
+from safeecgmatch.reporting.rows import entries, methods
+from safeecgmatch.reporting.sources import ALL, FEWEST, GUESS, sources_of
 from safeecgmatch.reporting.verdicts import GAINS, Judgement
 
+SOURCES_TEXT = (
+    "Where class and source are correlated, a network may learn the source, so an accuracy says little unless it is "
+    "well above that of a guess by the source: the commonest seen class of the record's source in the corpus, scored "
+    f"on test. A dash: fewer than {FEWEST} test records."
+)
 FILES = (
     "[metrics.csv](metrics.csv): every metric of every cell, branch and scaling; [runs.csv](runs.csv): MLflow run, "
     "commit, cost and state of each cell; [tables/](tables): every table as LaTeX, Markdown and CSV; "
@@ -69,6 +76,7 @@ def what_was_run(params: Params, runs: pd.DataFrame, rows: list[Deviation]) -> l
             [
                 f"Data: {data_sources(params)}.",
                 f"Size: {size}; profile `{params.profile}`, protocol `{params.protocol}`, {seed_list(runs)}.",
+                seed_note(params),
                 f"Done: {counts}{gone}.",
                 f"Cost: {duration(seconds)} of CPU time for the trainings; by method below.",
                 f"Hardware: {_distinct(runs, 'processor')}; device {_distinct(runs, 'device')}, {threads} thread(s) a "
@@ -85,7 +93,7 @@ def what_was_run(params: Params, runs: pd.DataFrame, rows: list[Deviation]) -> l
 def cost(params: Params, runs: pd.DataFrame) -> Grid:
     """Wall time and CPU hours by method."""
     lines = []
-    for method in methods(params):
+    for method in (method for method in methods(params) if method in set(runs["method"])):
         rows = runs[runs["method"] == method]
         done = rows[rows["state"] != "missing"]
         mean = f"{done['wall_seconds'].mean():,.0f} s" if len(done) else "–"
@@ -156,15 +164,59 @@ def over_settings(params: Params, frame: pd.DataFrame) -> Grid:
     return Grid(["Method", *measures], lines, [0.25, 0.25, 0.25, 0.25])
 
 
-def sizes(params: Params, runs: pd.DataFrame) -> Grid:
-    """Records per part of the split."""
+def sizes(params: Params, runs: pd.DataFrame, corpus: pd.DataFrame) -> Grid:
+    """Records per part of the split, and how many people they are of."""
     parts = ["labelled", "pool", "validation", "test", "open_test"]
     lines = []
     for where in places(params):
-        rows = where.rows_of(runs[runs["state"] == "done"])
+        rows = where.rows_of(runs[(runs["state"] == "done") & (runs["role"] != "arm")])
         cells = [", ".join(f"{int(value):,}" for value in rows[part].dropna().unique()) or "–" for part in parts]
-        lines.append([where.title, *cells])
-    return Grid(["", *(part.replace("_", " ") for part in parts)], lines, [0.3, 0.14, 0.14, 0.14, 0.14, 0.14])
+        here = corpus[corpus["dataset"] == where.dataset]
+        known = here["patients"].dropna()
+        patients = "–" if here.empty else f"{int(known.iloc[0]):,}" if len(known) else "unknown"
+        lines.append([where.title, *cells, patients])
+    heads = ["", *(part.replace("_", " ") for part in parts), "patients of all records"]
+    return Grid(heads, lines, [0.28, 0.12, 0.12, 0.12, 0.12, 0.12, 0.12])
+
+
+def source_blocks(params: Params, corpus: pd.DataFrame, sources: pd.DataFrame) -> list[Block]:
+    """For every dataset of several sources: source by class, accuracy by source, and what the source alone tells."""
+    blocks: list[Block] = []
+    for dataset in dict.fromkeys(sources["dataset"]):
+        here, names = corpus[corpus["dataset"] == dataset], source_names(dataset)
+        order = sources_of(corpus, dataset)
+        counts = here.pivot_table(index="source", columns="label", values="records", fill_value=0, aggfunc="sum")
+        counts = counts.loc[order, counts.sum().sort_values(ascending=False, kind="stable").index]
+        lines = [
+            [names.get(str(name), str(name)), *(f"{count:,}" for count in row), f"{row.sum():,}"]
+            for name, row in counts.iterrows()
+        ]
+        total = counts.sum()
+        lines.append(["all", *(f"{count:,}" for count in total), f"{total.sum():,}"])
+        data = data_name(params, dataset).name
+        blocks += [
+            Heading(f"Sources of {dataset_name(dataset).name}"),
+            Text(f"{data}: {total.sum():,} records. {SOURCES_TEXT}"),
+            Grid(["Source", *map(str, counts.columns), "all"], lines),
+        ]
+        for where in (where for where in places(params) if where.dataset == dataset):
+            blocks += [Text(f"Accuracy on test by source, mean over the seeds; {where.title}:")]
+            blocks.append(_source_grid(params, where.rows_of(sources), order, names))
+    return blocks
+
+
+def _source_grid(params: Params, lines: pd.DataFrame, order: list[str], names: dict[str, str]) -> Grid:
+    known = lines.set_index(["row", "source"])
+    labels = {GUESS: "Guess by source"} | {entry.key: entry.label for entry in entries(params)}
+
+    def text(row: str, source: str) -> str:
+        value = known["acc"].get((row, source))
+        return "–" if value is None or pd.isna(value) else f"{value:.3f}"
+
+    shown = [[label, *(text(row, source) for source in (ALL, *order))] for row, label in labels.items()]
+    counts = {source: known["records"].get((GUESS, source), 0) for source in (ALL, *order)}
+    heads = [f"{names.get(source, source)} (N = {counts[source]:,})" for source in (ALL, *order)]
+    return Grid(["Method", *heads], shown)
 
 
 def settings_of_methods(params: Params) -> Items:
@@ -182,6 +234,7 @@ def settings_of_methods(params: Params) -> Items:
 def overview_figures(params: Params, names: list[str]) -> list[Picture]:
     captions = {
         "tradeoff": "Accuracy against ECE; bars are one sample standard deviation.",
+        "readings": "SafeECGMatch: what the temperature rule and the frequency branch are worth, with 95 % intervals.",
         "paper_vs_ours": "Our means against the published ones.",
         "purity": " ".join(
             [
@@ -197,9 +250,14 @@ def overview_figures(params: Params, names: list[str]) -> list[Picture]:
 def figures_by_setting(params: Params) -> list[Block]:
     blocks: list[Block] = []
     for where in places(params):
+        dashed = "; dashed: published" if where.real else ""
         blocks += [
             Heading(f"{data_name(params, where.dataset).name}, {where.ood} % OOD", 3),
             Picture(f"reliability_{where.ending}", "Reliability: accuracy and number of records by confidence."),
+            Picture(
+                f"budget_{where.ending}",
+                f"Accuracy and ECE on test at every epoch{dashed}. Validation alone chooses the epoch.",
+            ),
             Picture(f"training_{where.ending}", "Training curves with their spread over seeds."),
             Picture(f"ood_scores_{where.ending}", "Scores of seen and unseen classes."),
             Picture(f"confusion_{where.ending}", "Confusion on the open test set."),

@@ -18,7 +18,7 @@ from safeecgmatch.reporting.audits import AUDITS, Finding
 from safeecgmatch.reporting.barriers import generated, size_barriers
 from safeecgmatch.reporting.checks import NOT_IN_STUDY, CheckResult, Study, check_in, row_label, setting_name
 from safeecgmatch.reporting.claims import Claim, Claims, Reading, load_claims, rule_notes
-from safeecgmatch.reporting.contrasts import OWN, READ_ROWS
+from safeecgmatch.reporting.contrasts import OWN, READ_ROWS, SCALED
 from safeecgmatch.reporting.names import dataset_name, metric_name
 from safeecgmatch.reporting.statistics import (
     Difference,
@@ -278,11 +278,11 @@ def forest_frame(study: Study) -> pd.DataFrame:
 def over_settings_frame(study: Study) -> pd.DataFrame:
     """Interquartile mean over the settings, per seed, then Student's interval over the seeds; descriptive."""
     metrics = study.metrics
-    main = set(study.runs.loc[study.runs["stage"].str.match(r"train(_safeecgmatch)?@"), "cell"])
     chosen = metrics[
         metrics["reported"]
         & metrics["counted"]
-        & metrics["cell"].isin(main)
+        & (metrics["role"] == "main")
+        & metrics["scaling"].isin(list(SCALED))
         & metrics["metric"].isin(["acc", "ece", "ace", "sce"])
     ]
     wanted = chosen.groupby(["dataset", "ood"]).ngroups

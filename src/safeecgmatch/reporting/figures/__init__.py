@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from safeecgmatch.config import Params
 from safeecgmatch.progress import Progress
-from safeecgmatch.reporting.figures import overview, panels
+from safeecgmatch.reporting.figures import gains, overview, panels
 from safeecgmatch.reporting.figures.style import STYLE, places, save
 from safeecgmatch.reporting.results import Results
 
@@ -21,23 +21,23 @@ PROCESSES = 2  # a figure takes half a second
 
 
 def all_figures(
-    params: Params, results: Results, plots: dict[str, pd.DataFrame], runs: pd.DataFrame, gains: pd.DataFrame
+    params: Params, results: Results, plots: dict[str, pd.DataFrame], forest: pd.DataFrame
 ) -> dict[str, Callable[[], Figure]]:
     """How to draw each figure, by the name of its file, in the report's order."""
-    main = runs.loc[runs["stage"].str.startswith(("train@", "train_safeecgmatch@")), "cell"]
-    training = plots["training"][plots["training"]["cell"].isin(main)]
     found: dict[str, Callable[[], Figure]] = {
-        "forest": partial(overview.forest_figure, params, gains),
+        "forest": partial(gains.forest_figure, params, forest),
+        "readings": partial(gains.effects_figure, params, results),
         "tradeoff": partial(overview.tradeoff_figure, params, results),
     }
-    if any(overview.is_real(params, dataset) for dataset in params.grid.datasets):
+    if any(where.real for where in places(params)):
         found["paper_vs_ours"] = partial(overview.scatter_figure, params, results)
     found["purity"] = partial(overview.purity_figure, params, results)
     found["refusal"] = partial(overview.refusal_figure, params, plots["refusal"])
     for where in places(params):
         end = where.ending
         found[f"reliability_{end}"] = partial(panels.reliability_grid, params, plots["reliability"], where)
-        found[f"training_{end}"] = partial(panels.training_grid, params, training, where)
+        found[f"budget_{end}"] = partial(panels.budget_grid, params, plots["budget"], where)
+        found[f"training_{end}"] = partial(panels.training_grid, params, plots["training"], where)
         found[f"ood_scores_{end}"] = partial(panels.score_grid, params, results, plots["ood_scores"], where)
         found[f"confusion_{end}"] = partial(panels.confusion_grid, params, plots["confusion"], where)
     return found
@@ -53,11 +53,10 @@ def write_figures(
     params: Params,
     results: Results,
     plots: dict[str, pd.DataFrame],
-    runs: pd.DataFrame,
-    gains: pd.DataFrame,
+    forest: pd.DataFrame,
 ) -> list[str]:
     """PNG and PDF of every figure; returns their names in order."""
-    figures = all_figures(params, results, plots, runs, gains)
+    figures = all_figures(params, results, plots, forest)
     with ProcessPoolExecutor(PROCESSES) as pool:
         # Submitted before the bar starts its thread: a process that has several should not be forked.
         coming = [pool.submit(draw, make, folder, name) for name, make in figures.items()]

@@ -1,8 +1,7 @@
-"""All methods in one panel: trade-off, refusals, purity of accepted records, paper against ours, paired gains."""
+"""All methods in one panel: trade-off, refusals, purity of accepted records, paper against ours."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,36 +9,27 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
 
 from safeecgmatch.config import PROPOSED, Params
-from safeecgmatch.reporting.claims import load_claims
 from safeecgmatch.reporting.figures.style import (
     BLUE,
     GREY,
-    VERMILLION,
     WIDTH,
     Where,
     look,
     places,
-    say_nothing,
+    shown_rows,
     side_legend,
     within_unit,
 )
-from safeecgmatch.reporting.names import method_name, metric_name
+from safeecgmatch.reporting.names import metric_name
 from safeecgmatch.reporting.published import published
-from safeecgmatch.reporting.results import Results
-from safeecgmatch.reporting.rows import main_runs, methods
+from safeecgmatch.reporting.results import Results, RunsOf
+from safeecgmatch.reporting.rows import entries, trainings
 from safeecgmatch.reporting.statistics import Summary
 
-READING_MARKERS = "osD^v"
-RELATIONS = {"better": BLUE, "worse": VERMILLION, "equivalent": "#009E73", "inconclusive": GREY}
-UNPAIRED = "fewer than two pairs of seeds"
-
-
-def is_real(params: Params, dataset: str) -> bool:
-    return params.data.source(dataset).source != "phantom"
+PUBLISHED = {"color": "white", "marker": "*"}  # SafeECGMatch, which the paper prints once
+PUBLISHED_LABEL = "SafeECGMatch (published)"
 
 
 def tradeoff_figure(params: Params, results: Results) -> Figure:
@@ -47,10 +37,11 @@ def tradeoff_figure(params: Params, results: Results) -> Figure:
     only where ours come from the same data. The panels of a dataset share their axes.
     """
     levels = params.grid.ood_levels
+    real = {where.dataset for where in places(params) if where.real}
     lines = [
         (dataset, published_too)
         for dataset in params.grid.datasets
-        for published_too in ([True, False] if is_real(params, dataset) else [False])
+        for published_too in ([True, False] if dataset in real else [False])
     ]
     figure = Figure(figsize=(WIDTH, 2.7 * len(lines) + 0.4), layout="constrained")
     grid = figure.subplots(len(lines), len(levels), squeeze=False)
@@ -62,15 +53,19 @@ def tradeoff_figure(params: Params, results: Results) -> Figure:
                 axes.sharex(first_of[dataset])
                 axes.sharey(first_of[dataset])
             first_of.setdefault(dataset, axes)
-            for index, method in enumerate(methods(params)):
+            for index, entry in enumerate(entries(params)):
+                own = entry.method == PROPOSED
                 if published_too:
-                    keys = [(dataset, method, where.ood, metric) for metric in ("ece", "acc")]
+                    keys = [(dataset, entry.method, where.ood, metric) for metric in ("ece", "acc")]
                     pair = [printed[key].summary for key in keys if key in printed]
+                    style, label = (PUBLISHED, PUBLISHED_LABEL) if own else (look(index), entry.label)
                 else:
-                    runs = main_runs(params, method, where.ood)
-                    values = [results.value(dataset, runs, metric).summary for metric in ("ece", "acc")]
+                    values = [
+                        results.value(dataset, entry.runs(where.ood), metric).summary for metric in ("ece", "acc")
+                    ]
                     pair = [value for value in values if value is not None]
-                _point(axes, index, method, pair)
+                    style, label = look(index), entry.label
+                _point(axes, style, label, pair, 9 if own else 6)
             origin = "published" if published_too else f"ours ({params.profile}, {params.protocol})"
             axes.set(xlabel="ECE (lower is better)", ylabel="accuracy", title=f"{where.title}, {origin}")
             axes.grid(alpha=0.3, linewidth=0.5)
@@ -79,14 +74,13 @@ def tradeoff_figure(params: Params, results: Results) -> Figure:
     return figure
 
 
-def _point(axes: Axes, index: int, method: str, pair: list[Summary]) -> None:
+def _point(axes: Axes, style: Mapping[str, Any], label: str, pair: list[Summary], size: int) -> None:
     if len(pair) < 2:
         return
     bars = []
     for summary in pair:
         low, high = within_unit(summary.mean, np.nan_to_num(summary.std))
         bars.append([[summary.mean - low], [high - summary.mean]])
-    style = look(index)
     axes.errorbar(
         pair[0].mean,
         pair[1].mean,
@@ -94,11 +88,11 @@ def _point(axes: Axes, index: int, method: str, pair: list[Summary]) -> None:
         yerr=bars[1],
         fmt=style["marker"],
         color=style["color"],
-        markersize=10 if method == PROPOSED else 6,
+        markersize=size,
         markeredgecolor="black",
         markeredgewidth=0.5,
         elinewidth=0.6,
-        label=method_name(method).name,
+        label=label,
     )
 
 
@@ -116,14 +110,13 @@ def refusal_figure(params: Params, frame: pd.DataFrame) -> Figure:
     """The risk-coverage curve turned over: accuracy on what is answered against the share that is refused."""
     figure, panels = _panels(params, 2.6, sharey=True)
     for axes, where in zip(panels, places(params), strict=False):
-        by_method = where.by_method(frame)
-        for index, method in enumerate(methods(params)):
-            if method in by_method:
-                means = by_method[method].groupby("refused")["accuracy"].mean()
+        by_row = where.by_row(frame)
+        for index, (row, label) in enumerate(shown_rows(params).items()):
+            if row in by_row:
+                means = by_row[row].groupby("refused")["accuracy"].mean()
                 axes.plot(
-                    100 * means.index, means, **look(index), markersize=3.5, markevery=2, linewidth=0.9,
-                    label=method_name(method).name,
-                )  # fmt: skip
+                    100 * means.index, means, **look(index), markersize=3.5, markevery=2, linewidth=0.9, label=label
+                )
         axes.set(xlabel="refused, %", ylabel="accuracy on the rest", title=where.title)
         axes.grid(alpha=0.3, linewidth=0.5)
     side_legend(figure, params)
@@ -137,11 +130,12 @@ def refusal_figure(params: Params, frame: pd.DataFrame) -> Figure:
 
 def purity_figure(params: Params, results: Results) -> Figure:
     """Share of unseen classes among accepted pool records, a dot per seed, against the pool's own share."""
-    figure, panels = _panels(params, 2.9, sharey=True)
+    figure, panels = _panels(params, 3.1, sharey=True)
+    rows = trainings(params)
     for axes, where in zip(panels, places(params), strict=False):
         axes.axvline(where.ood / 100, color=GREY, linestyle="--", linewidth=1, label="share in the pool")
-        for index, method in enumerate(methods(params)):
-            runs = main_runs(params, method, where.ood)
+        for index, row in enumerate(rows):
+            runs = RunsOf(row, where.ood)
             seeds = results.by_seed(where.dataset, runs, "accepted_unseen", "training")
             accepted = results.value(where.dataset, runs, "accepted", "training").summary
             axes.plot(list(seeds.values()), [index] * len(seeds), "o", color=BLUE, alpha=0.7, markersize=4)
@@ -150,15 +144,15 @@ def purity_figure(params: Params, results: Results) -> Figure:
             text = f"{accepted.mean:.2f} accepted" if accepted else none
             axes.text(1.0, index, text, ha="right", va="center", fontsize=5.5, color=GREY)
         axes.set(xlim=(0, 1), xlabel="unseen share among accepted", title=where.title)
-        axes.set_yticks(range(len(methods(params))), [method_name(method).name for method in methods(params)])
-        axes.set_ylim(len(methods(params)) - 0.4, -0.6)
+        axes.set_yticks(range(len(rows)), list(rows.values()))
+        axes.set_ylim(len(rows) - 0.4, -0.6)
     figure.suptitle("Purity of accepted pseudo-labels, a dot per seed; dashed: what the pool holds", fontsize=9)
     return figure
 
 
 def scatter_figure(params: Params, results: Results) -> Figure:
     """Our means against the published ones, for the datasets whose records are real (one at least)."""
-    real = [where for where in places(params) if is_real(params, where.dataset)]
+    real = [where for where in places(params) if where.real]
     printed = published("benchmark")
     figure = Figure(figsize=(WIDTH, 5.2), layout="constrained")
     grid = figure.subplots(2, len(real), squeeze=False)
@@ -171,70 +165,17 @@ def scatter_figure(params: Params, results: Results) -> Figure:
 
 
 def _scatter(axes: Axes, params: Params, results: Results, where: Where, metric: str, printed: Any) -> None:
-    for index, method in enumerate(methods(params)):
-        ours = results.value(where.dataset, main_runs(params, method, where.ood), metric).summary
-        paper = printed.get((where.dataset, method, where.ood, metric))
+    for index, entry in enumerate(entries(params)):
+        ours = results.value(where.dataset, entry.runs(where.ood), metric).summary
+        paper = printed.get((where.dataset, entry.method, where.ood, metric))
         if ours and paper:
-            size = 9 if method == PROPOSED else 6
+            size = 9 if entry.method == PROPOSED else 6
             axes.plot(
                 paper.mean, ours.mean, linestyle="", **look(index), markersize=size, markeredgecolor="black",
-                markeredgewidth=0.5, label=method_name(method).name,
+                markeredgewidth=0.5, label=entry.label,
             )  # fmt: skip
     low = min(axes.get_xlim()[0], axes.get_ylim()[0])
     high = max(axes.get_xlim()[1], axes.get_ylim()[1])
     axes.plot([low, high], [low, high], ":", color=GREY, linewidth=0.8)
     axes.set(xlabel=f"published {metric_name(metric)}", ylabel=f"our {metric_name(metric)}", title=where.title)
     axes.grid(alpha=0.3, linewidth=0.5)
-
-
-def forest_figure(params: Params, gains: pd.DataFrame) -> Figure:
-    """Paired differences of SafeECGMatch to each rival with 95 % intervals, one symbol per reading; right is better."""
-    metrics, margin = ["acc", "ece"], load_claims().margin
-    gains = gains[(gains["scaling"] == "none") & gains["metric"].isin(metrics)]
-    rivals = [method for method in methods(params) if method in set(gains["rival"])]
-    readings = list(dict.fromkeys(gains["reading"]))
-    shown = [(where, metric) for where in places(params) for metric in metrics]
-    columns = 2 if len(shown) <= 4 else 4
-    rows = -(-len(shown) // columns)
-    figure = Figure(figsize=(WIDTH, 3.0 * rows + 0.8), layout="constrained")
-    panels = figure.subplots(rows, columns, squeeze=False, sharey=True).ravel()
-    for axes in panels[len(shown) :]:
-        axes.set_visible(False)
-    for axes, (where, metric) in zip(panels, shown, strict=False):
-        members = where.rows_of(gains[gains["metric"] == metric])
-        axes.axvline(0, color=GREY, linewidth=0.8)
-        axes.axvspan(-margin, margin, color=GREY, alpha=0.12, linewidth=0)
-        for row in members.to_dict("records"):
-            _interval(axes, row, rivals, readings)
-        if members.empty:
-            say_nothing(axes, UNPAIRED)
-        axes.set_yticks(range(len(rivals)), [method_name(rival).name for rival in rivals])
-        axes.set_ylim(len(rivals) - 0.4, -0.6)
-        axes.xaxis.set_major_locator(MaxNLocator(4))
-        axes.set(xlabel=f"gain in {metric_name(metric)}", title=where.title)
-    handles = [axes_handle(readings.index(reading), "black", reading or "SafeECGMatch") for reading in readings] + [
-        axes_handle(0, colour, relation) for relation, colour in RELATIONS.items()
-    ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=4, fontsize=7, frameon=False)
-    generated = bool(gains["generated"].any()) if len(gains) else False
-    warning = "generated data" if generated else f"grey band: margin of {margin:g}"
-    figure.suptitle(
-        f"Gain of SafeECGMatch over each method (right: better), paired by seed and record, 95 % intervals; {warning}",
-        fontsize=9,
-    )
-    return figure
-
-
-def axes_handle(reading: int, colour: str, label: str) -> Any:
-    return Line2D([], [], color=colour, marker=READING_MARKERS[reading % 5], linestyle="", markersize=4, label=label)
-
-
-def _interval(axes: Axes, row: Mapping[Any, Any], rivals: list[str], readings: list[str]) -> None:
-    if row["rival"] not in rivals or math.isnan(row["estimate"]):
-        return
-    which = readings.index(row["reading"])
-    height = rivals.index(row["rival"]) + 0.7 * ((which + 0.5) / len(readings) - 0.5)
-    colour = RELATIONS.get(row["relation"], GREY)
-    if not math.isnan(row["low"]):
-        axes.plot([row["low"], row["high"]], [height, height], color=colour, linewidth=1)
-    axes.plot(row["estimate"], height, READING_MARKERS[which % 5], color=colour, markersize=3)

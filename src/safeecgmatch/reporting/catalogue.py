@@ -1,0 +1,250 @@
+"""The paper's four tables and those that go beyond it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from safeecgmatch.cells import weight_label
+from safeecgmatch.config import Params
+from safeecgmatch.metrics import OPEN_SET, REFUSED
+from safeecgmatch.reporting import rows as rows_of
+from safeecgmatch.reporting.budget import FIVE, LAST, LAST_FIVE, OWN_BEST
+from safeecgmatch.reporting.names import summary_methods, variant_name
+from safeecgmatch.reporting.provenance import (
+    accepted_as_unseen,
+    branch_notes,
+    diverged_notes,
+    release_notes,
+    score_notes,
+    warning_notes,
+)
+from safeecgmatch.reporting.results import Results
+from safeecgmatch.reporting.rows import Row
+from safeecgmatch.reporting.tables import Column, Table, TableMaker, columns_for, listed, reported_prediction
+from safeecgmatch.reporting.twin import is_derived
+
+NO_CAL_NOTE = "Without calibration there are no temperatures: {} is one run, printed under both rules."
+SENSITIVITY_NOTE = (
+    "No gradient passes between the branches, so after equally many iterations the time branch has the same bits for "
+    "every lambda_sum, and the frequency branch feels a factor through Adam's epsilon alone. What lambda_sum does "
+    "change is which checkpoint is chosen; the differences between its values are a noise floor."
+)
+EQUAL_NOTE = (
+    "Equal by construction: {}. The time branch is reported and selects the checkpoint, and nothing of the frequency "
+    "branch reaches it."
+)
+DERIVED_NOTE = (
+    "CaliMatch was not trained: its rows are the time branch of SafeECGMatch with learned temperatures, which has the "
+    "same weights at every epoch, at the best validation epoch of that branch."
+)
+CHOICE_NOTE = (
+    "The other choices are computed from the predictions that every cell keeps of each epoch. Test is never used for "
+    "selection: the reported numbers are those of the best validation checkpoint, whatever these columns show."
+)
+PAPER_METRICS = ("acc", "ece", "ace", "sce")
+
+
+def equal_rows_note(results: Results, rows: list[Row], dataset: str) -> list[str]:
+    """Rows of one training under several names: said where the numbers agree to the last bit and the code says why."""
+    if reported_prediction(results) != "time":
+        return []
+    groups: dict[tuple, list[str]] = {}
+    for row in rows:
+        by_seed = results.by_seed(dataset, row.runs, "nll")
+        if by_seed:
+            groups.setdefault((row.runs.ood, *by_seed.items()), []).append(row.label)
+    equal = [", ".join(labels) for labels in groups.values() if len(labels) > 1]
+    return [EQUAL_NOTE.format("; ".join(equal))] if equal else []
+
+
+def build_tables(params: Params, metrics: pd.DataFrame, runs: pd.DataFrame, contrasts: pd.DataFrame) -> list[Table]:
+    """Tables 1 to 4 in the paper's order, then what goes beyond them; a table without runs is left out."""
+    make = TableMaker(params, metrics, runs, contrasts)
+    tables = [*paper_tables(make), *further_tables(make), *design_tables(make)]
+    return [table for table in tables if table.rows and table.columns]
+
+
+def common_notes(make: TableMaker) -> list[str]:
+    params, runs = make.params, make.runs
+    derived = [DERIVED_NOTE] if is_derived(params) else []
+    return [*derived, *release_notes(params, runs), *branch_notes(params, runs, make.results), *diverged_notes(runs)]
+
+
+def paper_tables(make: TableMaker) -> list[Table]:
+    params, runs, results, notes = make.params, make.runs, make.results, common_notes(make)
+    datasets, ablation, sensitivity = params.grid.datasets, params.ablation, params.sensitivity
+    ablation_rows, weight_rows = rows_of.ablation_rows(params), rows_of.sensitivity_rows(params)
+    in_ablation = [name for name in params.datasets() if name in {*ablation.datasets, *params.variants.datasets}]
+    once = any(row.key == f"no_cal.{rows_of.LEARNED}" for row in ablation_rows)
+
+    def levels(members: Sequence[int]) -> str:
+        return listed([f"{ood} %" for ood in members])
+
+    return [
+        make.table(
+            "table1_summary",
+            "Table 1: summary",
+            f"Summary of benchmark results on {make.data(datasets)}.",
+            rows_of.method_rows(params, summary_methods(rows_of.methods(params))),
+            columns_for(datasets, "acc", "ece"),
+            notes,
+        ),
+        make.table(
+            "table2_ablation",
+            "Table 2: ablation",
+            f"Ablation study at {levels(ablation.ood_levels)} OOD on {make.data(in_ablation)}, "
+            f"lambda_sum = {weight_label(ablation.lambda_sum)}, reported prediction.",
+            ablation_rows,
+            columns_for(in_ablation, "acc", "ece"),
+            [NO_CAL_NOTE.format(variant_name("no_cal"))] * once
+            + [note for dataset in in_ablation[:1] for note in equal_rows_note(results, ablation_rows, dataset)]
+            + diverged_notes(runs[runs["role"] == "ablation"]),
+        ),
+        make.table(
+            "table3_benchmark",
+            "Table 3: full benchmark",
+            f"Main benchmark results on {make.data(datasets)}. Lower ECE, ACE and SCE represent better calibration.",
+            rows_of.method_rows(params, rows_of.methods(params)),
+            columns_for(datasets, *PAPER_METRICS),
+            notes,
+        ),
+        make.table(
+            "table4_sensitivity",
+            "Table 4: sensitivity to lambda_sum",
+            f"Sensitivity analysis of lambda_sum on {make.data(sensitivity.datasets)} with "
+            f"{levels(sensitivity.ood_levels)} OOD.",
+            weight_rows,
+            columns_for(sensitivity.datasets, *PAPER_METRICS),
+            [SENSITIVITY_NOTE]
+            + [note for dataset in sensitivity.datasets[:1] for note in equal_rows_note(results, weight_rows, dataset)],
+            first_head="λ_sum",
+        ),
+    ]
+
+
+def further_tables(make: TableMaker) -> list[Table]:
+    """Other metrics of the runs of Table 3."""
+    params, runs, notes = make.params, make.runs, common_notes(make)
+    datasets, methods = params.grid.datasets, rows_of.methods(params)
+    rows, shown = rows_of.method_rows(params, methods), make.data(datasets)
+    return [
+        make.table(
+            "table5_further_metrics",
+            "Table 5: further metrics",
+            f"Further metrics on the test set of {shown}.",
+            rows,
+            columns_for(datasets, "balanced_accuracy", "macro_f1", "nll", "brier"),
+            notes,
+        ),
+        make.table(
+            "table6_open_set",
+            "Table 6: unseen classes",
+            f"Seen against unseen classes on the open test set of {shown}, by the method's unseen-class score. FPR95: "
+            "share of seen records flagged where 95 % of the unseen ones are. AURC: area under the risk-coverage "
+            "curve, the mean share of wrong answers over all shares of refused records; an answer for an unseen "
+            "class is always wrong.",
+            rows,
+            columns_for(datasets, *OPEN_SET, "aurc"),
+            [*score_notes(runs, methods), *notes],
+        ),
+        make.table(
+            "table6b_refusal",
+            "Table 6b: accuracy with refusals",
+            f"Accuracy on the open test set of {shown}, when the 0 to 50 % least certain records, by the score of "
+            "Table 6, are refused; an answer for an unseen class is always wrong.",
+            rows,
+            columns_for(datasets, *(f"acc_refusing_{share}" for share in REFUSED)),
+            notes,
+        ),
+        make.table(
+            "table7_posthoc",
+            "Table 7: after post-hoc temperature scaling",
+            f"Calibration on {shown}, after post-hoc temperature scaling, marked (T): every method gets one "
+            "temperature in [0.2, 5], fitted on validation. Accuracy is that of Table 3.",
+            rows,
+            columns_for(datasets, "ece", "ace", "sce", "nll", scaling="posthoc"),
+            notes,
+        ),
+        make.table(
+            "table8_branches",
+            "Table 8: branch by branch",
+            f"Branches of the two-branch methods on {shown}, at the epoch that the reported prediction chose and, "
+            "marked own best, at the best validation epoch of each branch by itself.",
+            rows_of.branch_rows(params, make.results),
+            chosen(datasets, "none", OWN_BEST),
+            [CHOICE_NOTE, *notes],
+        ),
+        make.table(
+            "table9_training",
+            "Table 9: what was accepted",
+            f"Trainings on {shown}. Accepted: share of the offered pool records that got a pseudo-label, over the "
+            "whole run; Unseen: share of unseen classes among them, to be compared with the pool's share, the OOD "
+            "level; T: last temperatures of the first (or only) and the second branch; Teacher: its last validation "
+            "accuracy. A dash: the method has no such thing.",
+            rows_of.training_rows(params),
+            columns_for(
+                datasets,
+                *("accepted", "accepted_unseen", "accepted_second"),
+                *("t_class", "t_ova", "t_class_second", "t_ova_second", "teacher_accuracy"),
+                scaling="training",
+            ),
+            [*accepted_as_unseen(params), *warning_notes(runs), *diverged_notes(runs)],
+        ),
+    ]
+
+
+def chosen(datasets: Sequence[str], *choices: str) -> list[Column]:
+    return [Column(name, metric, choice) for name in datasets for metric in ("acc", "ece") for choice in choices]
+
+
+def design_tables(make: TableMaker) -> list[Table]:
+    """What the study was designed to tell apart: the readings, the arms, the choice of the checkpoint."""
+    params = make.params
+    datasets, shown = params.grid.datasets, make.data(params.grid.datasets)
+    filtered, labelled = params.arms.seen_pool.datasets, params.arms.val150.datasets
+
+    def measured(members: Sequence[str]) -> list[Column]:
+        measures = [("acc", "none"), ("ece", "none"), ("ece", "posthoc"), ("auroc", "none")]
+        return [Column(dataset, *measure) for dataset in members for measure in measures]
+
+    return [
+        make.table(
+            "table10_readings",
+            "Table 10: temperature rule and frequency branch",
+            f"What the two open questions are worth on {shown}: gains of SafeECGMatch with fitted over learned "
+            "temperatures, by prediction, and of the fused prediction over the time branch of the same run, by rule. "
+            "Under one seed all runs share the time branch's initial weights, batches and views. The placebo is what "
+            "two branches of the same kind differ by, each at its own best epoch.",
+            rows_of.effect_rows(params),
+            measured(datasets),
+            first_head="Gain",
+        ),
+        make.table(
+            "table11_filter",
+            "Table 11: what a perfect filter gains",
+            f"The {rows_of.ARM_OOD} % setting on {make.data(filtered)}, with the pool as it is and with a pool that a "
+            "perfect filter has left, without its unseen records.",
+            rows_of.arm_rows(params, "seen_pool"),
+            measured(filtered),
+        ),
+        make.table(
+            "table12_validation_labels",
+            "Table 12: what few validation labels cost",
+            f"The {rows_of.ARM_OOD} % setting on {make.data(labelled)}, with the whole validation set and with 150 "
+            "labels of it, 50 of each class, for selection, smoothing tables and temperatures.",
+            rows_of.arm_rows(params, "val150"),
+            measured(labelled),
+        ),
+        make.table(
+            "table13_checkpoints",
+            "Table 13: other ways to choose the checkpoint",
+            f"Table 3 on {shown}: at the best validation epoch, as reported; at the last epoch; and the mean of the "
+            f"metrics of the last {FIVE} epochs. Means over the seeds.",
+            rows_of.method_rows(params, rows_of.methods(params)),
+            chosen(datasets, "none", LAST, LAST_FIVE),
+            [CHOICE_NOTE],
+            spread=False,
+        ),
+    ]
