@@ -27,7 +27,9 @@ def main(records: int = typer.Option(4300, help="Records per evaluation set; Cin
         root = Path(name)
         cells = write_study(params, root, records)
         started, cpu = time.perf_counter(), time.process_time()
-        write_evaluation(evaluate(params, root / "runs", root / "tracking"), root / "out")
+        write_evaluation(
+            evaluate(params, root / "runs", root / "tracking", judge=lambda cell, config: ""), root / "out"
+        )
         evaluated = time.perf_counter()
         write_report(params, root / "out")
         finished = time.perf_counter()

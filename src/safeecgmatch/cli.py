@@ -134,8 +134,8 @@ def run(
 def cells() -> None:
     """List the training cells that params.yaml asks for, with their state: done, trained, checkpointed or missing.
 
-    A trained cell waits in scratch/ for `dvc repro` to take it over. This looks for files only; `dvc status` says
-    whether a cell that is done is also up to date.
+    A trained cell waits in scratch/ for `dvc repro` to take it over. A stored cell of other params or data counts as
+    missing, and the last line says how many there are; one of other code is done, and `dvc status` names it.
 
     \b
     Examples:
@@ -144,16 +144,24 @@ def cells() -> None:
     """
     from safeecgmatch.cells import cells
     from safeecgmatch.config import load_params
+    from safeecgmatch.files import read_yaml
     from safeecgmatch.launching.scratch import scratch_root
+    from safeecgmatch.reporting.stored import asked_for, sentence
 
-    asked = cells(load_params())
+    params = load_params()
+    asked, judge, foreign = cells(params), asked_for(params, Path("data")), []
     width = max(len(cell.path) for cell in asked) + 2
     for cell in asked:
-        done = Path("runs", cell.path).is_dir() and Path("tracking", cell.path, "run.json").is_file()
+        stored = Path("runs", cell.path, "config.yaml")
+        reason = judge(cell, read_yaml(stored)) if stored.is_file() else ""
+        foreign += [reason] if reason else []
+        done = stored.is_file() and not reason and Path("tracking", cell.path, "run.json").is_file()
         begun = {file.name for file in (scratch_root() / cell.path).glob("*/*")}
         waiting = "trained" if "finished" in begun else "checkpointed" if "checkpoint.pt" in begun else "missing"
         state = "done" if done else waiting
         print(f"{state:13} {cell.path:{width}}{cell.stage}")
+    if foreign:
+        print(sentence(foreign).strip(), file=sys.stderr)
 
 
 @app.command(short_help="Report on the cells that there are.")

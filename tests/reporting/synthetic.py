@@ -130,7 +130,7 @@ def make_trajectory(predictions: dict[str, np.ndarray], evaluations: int, every:
     found = {"iteration": every * np.arange(1, evaluations + 1), "branch": branch, "competes": branch == branch}
     for key, values in predictions.items():
         if key.startswith(("validation.", "open_test.")) and key.split(".")[1] in ("log_probs", "ood_score"):
-            shares = np.arange(1, evaluations) / evaluations if ".log_probs." in key else []
+            shares = np.arange(1, evaluations if ".log_probs." in key else 1) / evaluations
             early = [log_softmax(values * share + generator.normal(0, 1 - share, values.shape)) for share in shares]
             found[key] = np.stack([*early, values] if early else [values] * evaluations)
     return found

@@ -14,7 +14,7 @@ from tests.reporting.conftest import Study
 
 def stored(study: Study, path: str) -> StoredCell:
     cell = next(cell for cell in study.cells if cell.path == path)
-    found = load_cell(cell, study.params, study.root / "runs", study.root / "tracking", None)
+    found = load_cell(cell, study.root / "runs", study.root / "tracking")[0]
     assert found
     return found
 

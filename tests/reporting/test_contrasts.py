@@ -120,7 +120,7 @@ def test_arms_stay_beside_their_method_and_placebos_take_each_branch_at_its_own_
             right = trajectory[f"open_test.log_probs.{branch}"][epoch].argmax(axis=1) == labels
             expected[branch].append(float(right[labels < 3].mean()))
         np.savez(file, **trajectory)  # type: ignore[arg-type]
-    stored = [load_cell(c, params, tmp_path / "runs", tmp_path / "tracking", None) for c in (*wanted, *placebos)]
+    stored = [load_cell(c, tmp_path / "runs", tmp_path / "tracking")[0] for c in (*wanted, *placebos)]
     found = [cell for cell in stored if cell]
     metrics = pd.DataFrame([row for cell in found for row in metric_rows(cell)])
     frame = contrast_frame(rows_by_setting(found, metrics)).set_index(["candidate", "rival", "metric", "scaling"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,7 @@ from safeecgmatch.reporting.budget import budget_frame, choices, epochs_of
 from safeecgmatch.reporting.contrasts import DIGITS, contrast_frame, rows_by_setting
 from safeecgmatch.reporting.plot_data import plot_frames
 from safeecgmatch.reporting.sources import source_frames
-from safeecgmatch.reporting.stored import IDENTITY, StoredCell, load_cell
+from safeecgmatch.reporting.stored import IDENTITY, Judge, StoredCell, asked_for, load_cell, sentence
 from safeecgmatch.reporting.twin import LEARNED_T, calimatch_of, is_derived
 
 METRIC_COLUMNS = [
@@ -183,20 +184,26 @@ def evaluate(
     runs: Path = Path("runs"),
     tracking: Path = Path("tracking"),
     waiting: Callable[[Cell], Path | None] = lambda cell: None,
+    judge: Judge | None = None,
 ) -> Evaluation:
     """Everything that can be said about the cells of params.yaml, as frames; `waiting` as in `load_cell`. What is said
     of the sources of records needs data/filtered beside the folder `runs`."""
-    rows, run_rows, stored, budget = [], [], [], []
+    rows, run_rows, stored, budget, passed_over = [], [], [], [], list[str]()
+    judge = judge or asked_for(params, runs.parent / "data")
     wanted = cells(params)
     with Progress(len(wanted), "evaluate", "cells") as bar:
         for cell in wanted:
-            found = load_cell(cell, params, runs, tracking, waiting(cell))
+            found, reason = load_cell(cell, runs, tracking, waiting(cell), judge)
+            passed_over += [reason] if reason else []
             run_rows.append(run_row(cell, found))
             if found is not None:
                 stored.append(found)
             bar.advance()
+    foreign = sentence(passed_over)
     if not stored:
-        raise UserError(f"No cell of params.yaml has been trained in {runs}; run `dvc repro` first.")
+        raise UserError(f"No cell of params.yaml has been trained in {runs}; run `dvc repro` first.{foreign}")
+    if foreign:
+        print(f"warning:{foreign}", file=sys.stderr)
     if is_derived(params):
         stored += [calimatch_of(one) for one in stored if one.cell.variant == LEARNED_T and not one.diverged]
     for one in (one for one in stored if not one.diverged):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pandas as pd
 
 from safeecgmatch.cells import Cell
 from safeecgmatch.config import Params
+from safeecgmatch.engine.fingerprint import resolve
 from safeecgmatch.errors import UserError
 from safeecgmatch.files import read_json, read_yaml
 from safeecgmatch.predictions import read_arrays
@@ -49,36 +51,65 @@ class StoredCell:
         return not (tested_only_if_better and self.summary.get("no_competitor", False))
 
 
-def load_cell(cell: Cell, params: Params, runs: Path, tracking: Path, waiting: Path | None) -> StoredCell | None:
-    """The stored cell, or None where its folder does not exist; a half or foreign one is an error.
+Judge = Callable[[Cell, Mapping[str, Any]], str]
+COMPARED = ("protocol", "cell", "module", "model", "train", "hyper", "switches", "data")
+
+
+def asked_for(params: Params, data: Path) -> Judge:
+    """Tells of a stored config why it is not what params.yaml asks for, "" if it is: by params and data.
+
+    Other code is allowed, for a study goes on while reports are improved; runs.csv names the commit of each cell. A
+    profile is only a name.
+    """
+
+    def judge(cell: Cell, config: Mapping[str, Any]) -> str:
+        try:
+            wanted = resolve(params, cell, data)
+        except UserError:  # no split of it was made yet
+            return "data that are not here"
+        if config.get("config_hash") == wanted["config_hash"]:
+            return ""
+        return f"other {', '.join(key for key in COMPARED if config.get(key) != wanted[key])}"
+
+    return judge
+
+
+def sentence(passed_over: Sequence[str]) -> str:
+    """How many stored cells are not those that params.yaml asks for, and why; nothing where there are none."""
+    counts = [f"{count} of {reason}" for reason, count in Counter(passed_over).most_common()]
+    text = f" {len(passed_over)} stored cells were passed over as not those of params.yaml: {'; '.join(counts)}."
+    return text if passed_over else ""
+
+
+def load_cell(
+    cell: Cell, runs: Path, tracking: Path, waiting: Path | None = None, judge: Judge = lambda cell, config: ""
+) -> tuple[StoredCell | None, str]:
+    """The stored cell, or None where there is none, or `judge` has a reason against it; a half one is an error.
 
     `waiting` is the result of a cell that is trained and not yet taken over by DVC.
     """
     folder = waiting / "run" if waiting else runs / cell.path
     run_file = (waiting or tracking / cell.path) / "run.json"
     if not folder.is_dir():
-        return None
+        return None, ""
     again = f"run `dvc repro {cell.stage}`"
     try:
         config = read_yaml(folder / "config.yaml")
+        if not isinstance(config, dict):
+            raise ValueError("config.yaml holds no config")
+        if reason := judge(cell, config):
+            return None, reason
+        tracked = read_json(run_file) if run_file.is_file() else {}
         summary = read_json(folder / "summary.json")
         history = pd.read_csv(folder / "history.csv")
         predictions = {} if summary.get("diverged") else _read_arrays(folder / "predictions.npz")
         trajectory = {} if summary.get("diverged") else read_arrays(folder / "trajectory.npz")
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, UserError) as error:
         raise UserError(f"{folder} is incomplete ({type(error).__name__}: {error}); {again}.") from error
-    # The profile is only a name: sizes that matter are params of the cell, which DVC compares.
-    expected = {"protocol": params.protocol, "cell": cell.describe()}
-    for key, value in expected.items():
-        if config[key] != value:
-            raise UserError(
-                f"{folder}/config.yaml says {key} {config[key]}, but params.yaml asks for {value}; {again}."
-            )
     broken = [key for key, array in predictions.items() if ".log_probs." in key and np.isnan(array).any()]
     if broken:
         raise UserError(f"{folder}/predictions.npz has NaN in '{broken[0]}'; {again}.")
-    tracked = read_json(run_file) if run_file.is_file() else {}
-    return StoredCell(cell, config, summary, predictions, trajectory, history, tracked)
+    return StoredCell(cell, config, summary, predictions, trajectory, history, tracked), ""
 
 
 def _read_arrays(file: Path) -> dict[str, np.ndarray]:
