@@ -48,6 +48,27 @@ def test_one_command_makes_every_cell_and_the_tables(launched):
     assert not (project.root / "scratch").exists() or not any((project.root / "scratch").rglob("*.pt"))
 
 
+def test_stored_cells_of_other_params_are_missing_to_whoever_reports(project):
+    """Another width, as after installing another profile: no report is written from the cells that are there."""
+    before = (project.root / REPORTS / "metrics.csv").read_bytes()
+    stored = len(cells(load_params(project.root / "params.yaml")))
+    project.params(model={"width": 5})
+    said = f"{stored} stored cells were passed over as not those of params.yaml: {stored} of other model."
+    output = project.safeecgmatch("report", check=False)
+    assert "No cell of params.yaml has been trained" in output and said in output
+    listed = project.safeecgmatch("cells")
+    assert listed.count("missing ") == stored and said in listed
+    assert (project.root / REPORTS / "metrics.csv").read_bytes() == before
+    methods = micro_params()["methods"]
+    methods["fixmatch"]["threshold"] = 0.5
+    project.params(methods=methods)
+    fixmatch = sum(cell.method == "fixmatch" for cell in cells(load_params(project.root / "params.yaml")))
+    output = project.safeecgmatch("report")
+    assert f"{fixmatch} stored cells were passed over as not those of params.yaml: {fixmatch} of other hyper." in output
+    runs = project.read("runs.csv")
+    assert set(runs.loc[runs["state"] == "missing", "method"]) == {"fixmatch"}
+
+
 def test_a_second_repro_does_nothing(project):
     output = project.run("dvc", "repro")
     assert stages_run(output) == []
