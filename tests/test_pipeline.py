@@ -200,7 +200,8 @@ def test_an_experiment_with_another_weight_and_without_a_method_trains_safeecgma
     changes = ["-S", "lambda_sum=3", "-S", "grid.methods=[supervised]", "-S", "arms.seen_pool.methods=[]"]
     output = project.run("dvc", "exp", "run", *changes, "--name", "heavy")
     assert stages_run(output) == ["train_safeecgmatch@ptbxl-60-1", "evaluate", "tables"]
-    assert set(project.read("metrics.csv")["method"]) == {"supervised", "safeecgmatch"}
+    # FixMatch is gone; CaliMatch is the time branch of learned_t.
+    assert set(project.read("metrics.csv")["method"]) == {"supervised", "calimatch", "safeecgmatch"}
     full = project.read("metrics.csv").query("method == 'safeecgmatch' and variant == 'full' and metric == 'acc'")
     assert set(full["lambda_sum"]) == {3.0}
     sensitivity = pd.read_csv(project.root / REPORTS / "tables" / "table4_sensitivity.csv", dtype={"row": str})

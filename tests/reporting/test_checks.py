@@ -165,13 +165,11 @@ def test_purity_is_five_points_below_the_pool(shares: list[float]) -> None:
 
 def test_other_weights_variants_and_arms_are_no_seeds_of_the_main_run() -> None:
     frame = purity_metrics({("ptbxl", 60): [0.40, 0.41, 0.42]})
-    main = frame[frame["cell"].str.contains("/safeecgmatch/")]
-    others = [
-        main.assign(cell=main["cell"].str.replace("/safeecgmatch/", f"/safeecgmatch-{tag}/"), value=0.9)
-        for tag in ("lambda_0.3333333333333333", "lambda_3.0", "no_cal", "val150", "two_time")
-    ]
+    main = frame[frame["row"] == "safeecgmatch"]
+    tags = ("lambda_1/3", "lambda_3", "no_cal", "val150", "two_time")
+    others = [main.assign(row=f"safeecgmatch-{tag}", value=0.9) for tag in tags]
     elsewhere = [main.assign(dataset="cinc21", value=0.9), main.assign(ood=30, value=0.9), main.assign(counted=False)]
-    calimatch = main.assign(cell=main["cell"].str.replace("safeecgmatch", "calimatch"), method="calimatch", value=0.9)
+    calimatch = main.assign(row="calimatch", method="calimatch", value=0.9)
     study = study_of(metrics=pd.concat([frame, *others, *elsewhere, calimatch], ignore_index=True))
     found = checked(study, "purity", "accepted_unseen", margin=0.05)
     assert found.seeds == 3 and found.parts[0].estimate == pytest.approx(0.41)

@@ -204,7 +204,7 @@ def test_generated_data_get_audits_and_no_verdict() -> None:
 
 
 def test_a_smaller_study_on_real_data_is_marked_with_its_size_and_power() -> None:
-    shorter = {**paper_params().train.model_dump(), "iterations": 2000, "epoch": 40}
+    shorter = {**paper_params().train.model_dump(), "iterations": 2000}
     small = paper_params(grid={"datasets": ["ptbxl"], "seeds": [1, 2, 3]}, model={"width": 16}, train=shorter)
     settings = [("ptbxl", 30), ("ptbxl", 60)]
     study = planted_study(np.random.default_rng(6), own(acc=0.01), settings=settings, params=small, of_seeds=0.02)

@@ -250,9 +250,9 @@ def effect_rows(params: Params) -> list[Row]:
     pairs += [
         (BRANCH_EFFECT, f"fused over time, {rule}", (f"{row}@fused", f"{row}@time")) for row, rule in known.items()
     ]
-    placebos = {"two_time": known[PROPOSED], "learned_two_time": LEARNED}
+    placebos = {"two_time": known[PROPOSED]} | ({"learned_two_time": LEARNED} if learned in known else {})
     for variant, rule in placebos.items():
-        if variant in params.variants.names and rule in known.values():
+        if variant in params.variants.names:
             pairs.append((PLACEBO, f"second over first, {rule}", placebo(variant.removesuffix("two_time"))))
     return [
         Row(f"{first} - {second}", label, RunsOf(NOT_RUN, ood), section=section, ranked=False, pair=(first, second))

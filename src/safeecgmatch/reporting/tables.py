@@ -13,7 +13,7 @@ from safeecgmatch.reporting.budget import LAST, LAST_FIVE, OWN_BEST
 from safeecgmatch.reporting.names import Name, data_name, is_ranked, metric_name
 from safeecgmatch.reporting.provenance import floor_notes, provenance
 from safeecgmatch.reporting.results import Results, SeedMean, marks
-from safeecgmatch.reporting.rows import CALIMATCH_TWIN, SUPERVISED, Row
+from safeecgmatch.reporting.rows import CALIMATCH_TWIN, SUPERVISED, Row, rules
 
 STD_NOTE = (
     "Mean ± sample standard deviation (ddof = 1) over the seeds; a dash is a missing cell. The CSV has full precision "
@@ -25,9 +25,9 @@ MARK_NOTE = (
 )
 UNMARKED_NOTE = "Rows that are not in the paper are not ranked."
 READINGS_NOTE = (
-    "SafeECGMatch is printed under every reading that the paper leaves open, none preferred: temperatures fitted on "
-    "validation or learned by gradient; prediction fused (the mean of both branches) or of the time branch. Both "
-    "predictions come from one run, whose checkpoint is chosen by the validation accuracy of the {} prediction."
+    "SafeECGMatch is printed under every reading that was run, none preferred: temperatures {rules}; prediction fused "
+    "(the mean of both branches) or of the time branch. Both predictions come from one run, whose checkpoint is chosen "
+    "by the validation accuracy of the {reported} prediction."
 )
 CALIMATCH_NOTE = (
     "With learned temperatures the time branch trains as CaliMatch does, byte for byte; only the choice of the "
@@ -35,6 +35,7 @@ CALIMATCH_NOTE = (
 )
 INCOMPLETE_NOTE = "† Mean of fewer seeds than the grid asks for; the CSV gives their number."
 MERGED_NOTE = "Supervised never sees the pool: its runs at all OOD levels are equal, and printed once."
+RULES = {"fitted": "fitted on validation", "learned": "learned by gradient"}
 GAIN_NOTE = (
     "A gain is a difference paired by seed and test record, with its 95 % interval from contrasts.csv; positive is "
     "better, in ECE as in ACC. It takes two seeds."
@@ -158,6 +159,10 @@ class TableMaker:
     def data(self, datasets: Sequence[str]) -> str:
         return f"{listed([self.names[dataset].name for dataset in datasets])}, our runs"
 
+    def readings_note(self) -> str:
+        known = [RULES.get(rule, rule) for rule in rules(self.params).values()]
+        return READINGS_NOTE.format(rules=" or ".join(known), reported=reported_prediction(self.results))
+
     def table(
         self,
         name: str,
@@ -175,7 +180,7 @@ class TableMaker:
         conditional = {
             MARK_NOTE: any(value.mark for value in flat),
             UNMARKED_NOTE: any(value.mark for value in flat) and not all(row.ranked for row in rows),
-            READINGS_NOTE.format(reported_prediction(self.results)): bool(readings),
+            self.readings_note(): bool(readings),
             CALIMATCH_NOTE: any(row.key == CALIMATCH_TWIN for row in readings),
             STD_NOTE: spread and not all(row.pair for row in rows),
             GAIN_NOTE: any(row.pair for row in rows),
