@@ -73,7 +73,8 @@ def main(
             for count, measured in times.items():
                 set_iterations(folder, project, count)
                 measured.append(seconds("stages/train.py", cell))
-                shutil.rmtree(folder / "runs")
+                for made in ("runs", "scratch"):  # a finished result in scratch/ would be taken over, not trained again
+                    shutil.rmtree(folder / made)
         os.chdir(project)
     short, long = (median(measured) for measured in times.values())
     fixed = 2 * short - long

@@ -47,10 +47,13 @@ def hashes(name: str, protocol: str) -> dict[str, str]:
     return found
 
 
-def main(before: Path = typer.Option(None, help="What this script printed in the other version.")) -> None:
+def main(
+    before: Path = typer.Option(None, help="What this script printed in the other version."),
+    only: str = typer.Option("", help="Methods, comma-separated; all of them if empty."),
+) -> None:
     """Print the hashes, or compare them with those of another version."""
     found: dict[str, str] = {}
-    for name in known_methods():
+    for name in only.split(",") if only else known_methods():
         for protocol in ("paper", "release"):
             found |= hashes(name, protocol)
     if before is None:

@@ -9,10 +9,12 @@ import resource
 import time
 
 import torch
+import typer
 
 from safeecgmatch.methods.tstfc.rounds import nearest_neighbours, propagate_rounds
 
 ROUNDS, ALPHA, CLASSES, SEEDS = 20, 0.9, 3, 150
+POOLS = [(1_000, 64, 40), (15_000, 64, 40), (15_000, 512, 40), (31_138, 512, 40)]  # nodes, dimensions, neighbours
 
 
 def measure(nodes: int, dimensions: int, k: int) -> tuple[float, float]:
@@ -29,8 +31,8 @@ def peak_megabytes() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def main() -> None:
-    for nodes, dimensions, k in [(1_000, 64, 40), (15_000, 64, 40), (15_000, 512, 40), (31_138, 512, 40)]:
+def main(most: int = typer.Option(31_138, help="Nodes of the largest pool to measure.")) -> None:
+    for nodes, dimensions, k in (pool for pool in POOLS if pool[0] <= most):
         wall, processor = measure(nodes, dimensions, k)
         print(
             f"{nodes:6} nodes, {dimensions:3} dimensions, k = {k}: {wall:5.2f} s, {processor:5.2f} s of processor, "
@@ -39,4 +41,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -19,10 +19,17 @@ from safeecgmatch.reporting.evaluate import evaluate, write_evaluation
 from safeecgmatch.reporting.report import write_report
 
 LIMIT = 90.0
+SMALL = {
+    "grid": {"datasets": ["ptbxl"], "methods": ["supervised"], "ood_levels": [60], "seeds": [1]},
+    "ablation": {"datasets": ["ptbxl"]},
+}
 
 
-def main(records: int = typer.Option(4300, help="Records per evaluation set; CinC 2021 has about 4,300.")) -> None:
-    params = paper_params()
+def main(
+    records: int = typer.Option(4300, help="Records per evaluation set; CinC 2021 has about 4,300."),
+    small: bool = typer.Option(False, help="Six of its cells, to try the script."),
+) -> None:
+    params = paper_params(**SMALL) if small else paper_params()
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
         cells = write_study(params, root, records)

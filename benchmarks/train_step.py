@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
 
 import torch
 import torch.nn.functional as F
@@ -31,6 +32,7 @@ from synthetic import make_training, write_rows, write_store
 
 app = typer.Typer(help=__doc__, add_completion=False)
 THREADS = typer.Option(2, help="Threads of torch.")
+RECORDS = typer.Option(1500, min=400, help="Records of the store; 278 of them are labelled or held out.")
 
 
 class PlainBlock(nn.Module):
@@ -75,9 +77,8 @@ def recorded(calls: list[Forward]) -> Iterator[None]:
         calls.append(Forward(id(self), x.shape, self.training, torch.is_grad_enabled()))
         return original(self, x)
 
-    ResNet1D.features = features  # type: ignore[method-assign]
-    yield
-    ResNet1D.features = original  # type: ignore[method-assign]
+    with patch.object(ResNet1D, "features", features):
+        yield
 
 
 def bare_iteration(calls: list[Forward], steps: int, width: int) -> Callable[[], None]:
@@ -122,12 +123,12 @@ def ripe(training: Training) -> Training:
 
 
 @app.command()
-def methods(width: int = 64, rounds: int = 3, only: str = "", threads: int = THREADS) -> None:
+def methods(width: int = 64, rounds: int = 3, only: str = "", records: int = RECORDS, threads: int = THREADS) -> None:
     """Iteration time per method and its ratio to the bare networks."""
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder)
-        write_store(data, 1500, 100)
-        write_rows(data, 1500)
+        write_store(data, records, 100)
+        write_rows(data, records)
         for name in only.split(",") if only else known_methods():
             short = {"iterations": 10, "epoch": 2, "warm_up": 1, "threads": threads}
             training = ripe(make_training(data, name, width, **short))
@@ -145,19 +146,18 @@ def methods(width: int = 64, rounds: int = 3, only: str = "", threads: int = THR
 
 
 @app.command()
-def host(rounds: int = 15, threads: int = THREADS) -> None:
+def host(rounds: int = 15, records: int = RECORDS, threads: int = THREADS) -> None:
     """All but the networks at 500 Hz, as a multiple of torch.randn(128, 12, 5000)."""
 
     def cheap(self: ResNet1D, x: Tensor) -> Tensor:
         pooled = x[..., ::500].mean(dim=2) @ self.stem.weight.sum(dim=2).T
         return F.normalize(F.pad(pooled, (0, self.dim - pooled.shape[1])), dim=1)
 
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, patch.object(ResNet1D, "features", cheap):
         data = Path(folder)
-        write_store(data, 1500, 500)
-        write_rows(data, 1500)
+        write_store(data, records, 500)
+        write_rows(data, records)
         training = make_training(data, "calimatch", 64, iterations=10_000, threads=threads)
-        ResNet1D.features = cheap  # type: ignore[method-assign]
         training.iterate()
         ours, noise = in_turns(training.iterate, lambda: torch.randn(128, 12, 5000), rounds)
         typer.echo(f"host side {ours:.3f} s, torch.randn(128, 12, 5000) {noise:.3f} s, ratio {ours / noise:.2f}")
@@ -170,13 +170,13 @@ def anonymous_bytes(field: str = "RssAnon") -> int:
 
 
 @app.command()
-def memory(iterations: int = 3, threads: int = THREADS) -> None:
+def memory(width: int = 64, iterations: int = 3, records: int = RECORDS, threads: int = THREADS) -> None:
     """Peak anonymous memory of SafeECGMatch at paper scale; the mapped store does not count."""
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder)
-        write_store(data, 1500, 500)
-        write_rows(data, 1500)
-        training = make_training(data, "safeecgmatch", 64, iterations=50, epoch=50, warm_up=1, threads=threads)
+        write_store(data, records, 500)
+        write_rows(data, records)
+        training = make_training(data, "safeecgmatch", width, iterations=50, epoch=50, warm_up=1, threads=threads)
         peak = 0
         saved = torch.autograd.graph.saved_tensors_hooks
 
@@ -192,19 +192,19 @@ def memory(iterations: int = 3, threads: int = THREADS) -> None:
 
 
 @app.command()
-def pool(rounds: int = 20, threads: int = typer.Option(1)) -> None:
-    """Iteration time of SafeECGMatch with 1,000 and with 30,000 records in the pool."""
+def pool(rounds: int = 20, large: int = 30_000, threads: int = typer.Option(1)) -> None:
+    """Iteration time of SafeECGMatch with 1,000 and with `large` records in the pool."""
     with tempfile.TemporaryDirectory() as folder:
         trainings = []
-        for records in (1_000, 30_000):
+        for records in (1_000, large):
             data = Path(folder) / str(records)
             write_store(data, records + 278, 100)
             write_rows(data, records + 278)
             training = make_training(data, "safeecgmatch", 16, iterations=10_000, threads=threads)
             training.iterate()
             trainings.append(training)
-        small, large = in_turns(trainings[0].iterate, trainings[1].iterate, rounds)
-        typer.echo(f"1,000 records {small:.4f} s, 30,000 records {large:.4f} s, ratio {large / small:.2f}")
+        few, many = in_turns(trainings[0].iterate, trainings[1].iterate, rounds)
+        typer.echo(f"1,000 records {few:.4f} s, {large:,} records {many:.4f} s, ratio {many / few:.2f}")
 
 
 if __name__ == "__main__":
