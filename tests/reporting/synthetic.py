@@ -101,7 +101,7 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
 
 def make_predictions(cell: Cell, records: int) -> dict[str, np.ndarray]:
     """Noisy logits; Supervised ignores the OOD level, as its real runs do where the labelled sets are equal."""
-    method = sum(map(ord, cell.method + cell.variant))
+    method = sum(map(ord, cell.method + cell.variant + cell.arm))
     level = 0 if cell.method == "supervised" else cell.ood
     generator = np.random.default_rng([method, level, cell.seed, len(cell.dataset), int(3 * (cell.lambda_sum or 0))])
     branches = BRANCHES.get(cell.method, ["main"])

@@ -58,6 +58,7 @@ def test_other_choices_are_the_last_epoch_the_mean_of_five_and_each_branchs_own_
         then = predictions_at(cell.predictions, cell.trajectory, epoch)
         right = then[f"test.log_probs.{branch}"].argmax(axis=1) == then["test.label"]
         assert found[branch, "own_best"][0]["acc"] == right.mean()
+        assert found[branch, "own_best"][1] == (branch == "fused")
 
 
 def with_epoch(frame: pd.DataFrame, epoch: int) -> list[pd.DataFrame]:
