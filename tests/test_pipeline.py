@@ -37,9 +37,9 @@ def test_one_command_makes_every_cell_and_the_tables(launched):
         assert files == [
             "config.yaml", "history.csv", "model.safetensors", "predictions.npz", "summary.json", "trajectory.npz"
         ]  # fmt: skip
-    assert {path.name for path in (project.root / REPORTS).iterdir()} - {"report.pdf"} == {
+    assert {path.name for path in (project.root / REPORTS).iterdir()} == {
         "metrics.csv", "runs.csv", "contrasts.csv", "headline.json", "plots", "tables", "figures",
-        "README.md", "report.html", "report.tex",
+        "README.md", "report.html",
     }  # fmt: skip
     for name in ("table1_summary", "table2_ablation", "table3_benchmark", "table4_sensitivity"):
         for ending in (".tex", ".md", ".csv"):

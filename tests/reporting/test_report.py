@@ -14,7 +14,6 @@ from safeecgmatch.config import Params
 from safeecgmatch.errors import UserError
 from safeecgmatch.files import sha256_of
 from safeecgmatch.reporting.evaluate import evaluate, write_evaluation
-from safeecgmatch.reporting.pdf import write_pdf
 from safeecgmatch.reporting.report import bibliography, write_report
 from tests.conftest import ROOT
 from tests.reporting.synthetic import BASELINES, make_params, paper_params, write_cell
@@ -44,12 +43,12 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_all_files_are_there(report: Path) -> None:
-    written = {path.name for path in report.iterdir()} - {"report.pdf"}
-    assert written == {*READ, "headline.json", "tables", "figures", "README.md", "report.html", "report.tex"}
+    written = {path.name for path in report.iterdir()}
+    assert written == {*READ, "headline.json", "tables", "figures", "README.md", "report.html"}
     tables = {path.name for path in (report / "tables").iterdir()}
     for stem in ("table1_summary", "table2_ablation", "table3_benchmark", "table4_sensitivity", "paper_vs_ours"):
         assert {f"{stem}.tex", f"{stem}.md", f"{stem}.csv"} <= tables
-    assert {"references.bib", "claims.csv", "claims_evidence.csv", "deviations.csv"} <= tables
+    assert {"references.bib", "appendix.tex", "claims.csv", "claims_evidence.csv", "deviations.csv"} <= tables
     figures = {path.name for path in (report / "figures").iterdir()}
     kinds = ("reliability", "budget", "training", "ood_scores", "confusion")
     stems = [
@@ -135,7 +134,7 @@ def test_second_report_has_the_same_bytes_at_another_commit(report: Path, tmp_pa
         for path in copy.rglob("*")
         if path.is_file() and sha256_of(path) != sha256_of(report / path.relative_to(copy))
     }
-    assert changed - {"report.pdf"} == {"runs.csv", "README.md", "report.html", "report.tex"}  # they name the commit
+    assert changed == {"runs.csv", "README.md", "report.html"}  # they name the commit
 
 
 def test_every_citation_is_in_the_bibliography(tmp_path: Path) -> None:
@@ -144,20 +143,6 @@ def test_every_citation_is_in_the_bibliography(tmp_path: Path) -> None:
     assert len(bibliography()) == source.count("\n@") + 1
     names = (ROOT / "src/safeecgmatch/reporting/names.yaml").read_text(encoding="utf-8")
     assert set(re.findall(r"cite: (\w+)", names)) <= {entry["key"] for entry in bibliography()}
-
-
-def test_without_latex_a_sentence_and_no_stale_pdf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "which", lambda name: None)
-    (tmp_path / "report.pdf").write_bytes(b"old")
-    assert "not installed" in write_pdf(tmp_path, changed=False) and (tmp_path / "report.pdf").exists()
-    assert "not installed" in write_pdf(tmp_path, changed=True) and not (tmp_path / "report.pdf").exists()
-
-
-@NEEDS_LATEX
-def test_latex_that_does_not_compile_is_a_sentence(tmp_path: Path) -> None:
-    (tmp_path / "report.tex").write_text(r"\documentclass{article}\begin{document}\nosuchthing\end{document}")
-    assert "Undefined control sequence" in write_pdf(tmp_path, changed=True)
-    assert not (tmp_path / "report.pdf").exists()
 
 
 def compiled(folder: Path, document: str) -> str:
@@ -185,7 +170,7 @@ def test_each_table_compiles_alone(large_report: Path, tmp_path: Path, document_
         if len(found.split()) < 2:
             pytest.skip("the class acmart, or what it needs, is not installed")
     folder = shutil.copytree(large_report / "tables", tmp_path / "tables")
-    for table in sorted((large_report / "tables").glob("*.tex")):
+    for table in sorted((large_report / "tables").glob("[tp]*.tex")):
         people = r"\author{A}" + (r"\affiliation{\institution{I}\country{C}}" if "acmart" in document_class else "")
         text = (
             rf"\documentclass{document_class}\usepackage{{booktabs,multirow,adjustbox}}\begin{{document}}"
@@ -197,16 +182,20 @@ def test_each_table_compiles_alone(large_report: Path, tmp_path: Path, document_
         assert "Float too large" not in log, table.name
 
 
+def test_the_appendix_has_the_papers_tables_first(report: Path) -> None:
+    text = (report / "tables" / "appendix.tex").read_text(encoding="utf-8")
+    names = re.findall(r"\\input\{(.+?)\}", text)
+    assert [name.split("_")[0] for name in names[:4]] == ["table1", "table2", "table3", "table4"]
+    assert set(names) == {path.stem for path in (report / "tables").glob("table*.tex")}
+
+
 @pytest.mark.slow
 @NEEDS_LATEX
-def test_pdf_has_at_most_eight_pages_and_the_same_bytes_again(large_report: Path) -> None:
-    first = (large_report / "report.pdf").read_bytes()
-    log = compiled(large_report, (large_report / "report.tex").read_text(encoding="utf-8"))
-    pages = re.search(r"Output written on try.pdf \((\d+) pages", log)
-    assert pages and int(pages.group(1)) <= 8
+def test_the_appendix_compiles_alone(large_report: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(large_report / "tables", tmp_path / "tables")
+    log = compiled(folder, (folder / "appendix.tex").read_text(encoding="utf-8"))
     overfull = [float(points) for points in re.findall(r"Overfull \\hbox \(([\d.]+)pt", log)]
     assert max(overfull, default=0.0) <= 5
-    assert write_pdf(large_report, changed=True) == "" and (large_report / "report.pdf").read_bytes() == first
 
 
 def test_tables_before_evaluate_is_one_sentence(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from safeecgmatch.reporting import sections
 from safeecgmatch.reporting.claims import load_claims
-from safeecgmatch.reporting.document import Grid, Text
+from safeecgmatch.reporting.page import Grid, Text
 from safeecgmatch.reporting.verdicts import Judgement
 
 

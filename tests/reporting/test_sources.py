@@ -13,9 +13,9 @@ from safeecgmatch.errors import UserError
 from safeecgmatch.predictions import read_arrays
 from safeecgmatch.reporting.barriers import size_barriers
 from safeecgmatch.reporting.checks import read_study
-from safeecgmatch.reporting.document import Grid, to_readme
 from safeecgmatch.reporting.evaluate import evaluate, write_evaluation
 from safeecgmatch.reporting.names import data_name
+from safeecgmatch.reporting.page import Grid, to_readme
 from safeecgmatch.reporting.provenance import data_sources
 from safeecgmatch.reporting.sections import sizes, source_blocks
 from safeecgmatch.reporting.sources import FEWEST, commonest, source_frames, with_corpora

@@ -1,8 +1,7 @@
-"""Tables as LaTeX, Markdown and HTML. Numbers are rounded here and nowhere before."""
+"""Tables as LaTeX and Markdown. Numbers are rounded here and nowhere before."""
 
 from __future__ import annotations
 
-import html
 import math
 import re
 from decimal import ROUND_HALF_EVEN, Decimal
@@ -19,14 +18,13 @@ from safeecgmatch.reporting.rows import Row
 from safeecgmatch.reporting.tables import Column, Table
 
 TEMPLATES = Path(__file__).with_name("templates")
-MISSING = {"tex": "--", "md": "–", "html": "–"}
-MINUS = {"tex": "$-$", "md": "-", "html": "-"}
-PLUS_MINUS = {"tex": r"$\pm$", "md": "±", "html": "±"}
-DAGGER = {"tex": r"$^{\dagger}$", "md": "†", "html": "<sup>†</sup>"}
+MISSING = {"tex": "--", "md": "–"}
+MINUS = {"tex": "$-$", "md": "-"}
+PLUS_MINUS = {"tex": r"$\pm$", "md": "±"}
+DAGGER = {"tex": r"$^{\dagger}$", "md": "†"}
 MARKED = {
     "tex": {"best": r"\textbf{%s}", "second": r"\underline{%s}"},
     "md": {"best": "**%s**", "second": "<ins>%s</ins>"},
-    "html": {"best": "<b>%s</b>", "second": "<u>%s</u>"},
 }
 TEX_SPECIAL = {character: rf"\{character}" for character in "%&_#$"}
 TEX_SPECIAL |= {"±": r"$\pm$", "†": r"$\dagger$", "≠": r"$\neq$", "<": "$<$", ">": "$>$", "–": "--"}
@@ -172,7 +170,7 @@ def _tex_cell(text: str, value: SeedMean, position: int, height: int) -> str:
 
 
 def text_heads(table: Table) -> list[str]:
-    """One line of column titles, for Markdown and HTML."""
+    """One line of column titles, for Markdown."""
     several = len(table.data_names) > 1 and len({column.dataset for column in table.columns}) > 1
     heads = [table.first_head, *(["OOD"] if table.show_ood else [])]
     for column in table.columns:
@@ -182,7 +180,7 @@ def text_heads(table: Table) -> list[str]:
 
 
 def text_rows(table: Table) -> list[tuple[Row, list[str], list[SeedMean]]]:
-    """Row, labels and values of each line, for Markdown and HTML; what is merged stands there once."""
+    """Row, labels and values of each line, for Markdown; what is merged stands there once."""
     found = []
     for _, members in groupby(zip(table.rows, table.values, strict=True), key=lambda line: line[0].key):
         block = list(members)
@@ -207,27 +205,3 @@ def to_markdown(table: Table) -> str:
 def markdown_table(heads: list[str], lines: list[list[str]], numbers: bool = True) -> str:
     rule = ["---" if index == 0 or not numbers else "---:" for index in range(len(heads))]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in [heads, rule, *lines]) + "\n"
-
-
-def to_html(table: Table) -> str:
-    """A table that can be sorted by the mean behind each cell."""
-    body = []
-    for row, labels, values in text_rows(table):
-        labels[0] += f" ({row.section})" if row.section else ""  # a sorted table has no sections
-        cells = [(html.escape(text), text) for text in labels]
-        cells += [
-            (number(value, "html", table.spread), repr(value.summary.mean) if value.summary else "") for value in values
-        ]
-        body.append(cells)
-    return html_table(text_heads(table), body)
-
-
-def html_table(heads: list[str], lines: list[list[tuple[str, str]]]) -> str:
-    """`lines` of (markup, what to sort by)."""
-    head = "".join(f"<th>{html.escape(text)}</th>" for text in heads)
-    rows = (
-        "".join(f'<td data-sort="{html.escape(key, quote=True)}">{markup}</td>' for markup, key in line)
-        for line in lines
-    )
-    body = "".join(f"<tr>{cells}</tr>\n" for cells in rows)
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>'

@@ -1,12 +1,10 @@
-"""Writes tables/, figures/, README.md, report.html and report.tex of a study from what `evaluate` left; nothing else
-is read. report.pdf is made of report.tex where LaTeX is installed.
-"""
+"""Writes tables/, figures/, README.md and report.html of a study from what `evaluate` left; nothing else is read."""
 
 from __future__ import annotations
 
 import re
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
@@ -22,9 +20,8 @@ from safeecgmatch.reporting.checks import read_study
 from safeecgmatch.reporting.compare import ColumnComparison, compare, comparison_frame
 from safeecgmatch.reporting.compare_render import comparison_markdown, comparison_tex
 from safeecgmatch.reporting.deviations import Deviation, deviations
-from safeecgmatch.reporting.document import Block, Heading, Items, Numbers, Text, to_readme
 from safeecgmatch.reporting.figures import write_figures
-from safeecgmatch.reporting.pdf import write_pdf
+from safeecgmatch.reporting.page import Block, Heading, Numbers, Text, to_html, to_readme
 from safeecgmatch.reporting.provenance import provenance, variant_note
 from safeecgmatch.reporting.render import render, tex, to_markdown, to_tex
 from safeecgmatch.reporting.results import Results
@@ -43,8 +40,6 @@ from safeecgmatch.reporting.verdicts import (
 BIBLIOGRAPHY = Path(__file__).with_name("references.bib")
 PLOTS = ("corpus", "sources", "budget", "training", "reliability", "ood_scores", "refusal", "confusion")
 PAPER = "paper"  # the profile with the paper's setting
-IN_THE_PDF = ("table1_summary", "table2_ablation")
-IN_ITS_APPENDIX = ("table3_benchmark", "table4_sensitivity", "table9_training")
 
 
 @dataclass(frozen=True)
@@ -67,9 +62,6 @@ class Content:
     def title(self) -> str:
         return f"SafeECGMatch, study `{self.params.profile}`, protocol `{self.params.protocol}`"
 
-    def numbers(self, *names: str) -> list[Block]:
-        return [Numbers(table) for table in self.tables if table.name in names]
-
 
 def read_csv(path: Path) -> pd.DataFrame:
     if not path.is_file():
@@ -89,7 +81,7 @@ def bibliography() -> list[dict[str, str]]:
 
 
 def page(content: Content) -> list[Block]:
-    """README.md and report.html: what was run, the verdicts, the gains, then everything else."""
+    """What was run, the verdicts, the gains, then everything else."""
     params, runs = content.params, content.runs
     blocks: list[Block] = [
         *sections.what_was_run(params, runs, content.differences),
@@ -123,45 +115,13 @@ def page(content: Content) -> list[Block]:
         sections.cost(params, runs),
         Heading("Sizes of the splits"),
         sections.sizes(params, runs, content.plots["corpus"]),
-    ]
-
-
-def printed(content: Content) -> list[Block]:
-    """report.pdf: the sections of a reproducibility report, at most eight pages."""
-    params, runs, words = content.params, content.runs, sections.prose()
-    pictures = {picture.name: picture for picture in sections.overview_figures(params, content.figures)}
-    return [
-        Heading("Scope of reproducibility"),
-        Text(words["scope"]),
-        Heading("Methodology"),
-        *sections.what_was_run(params, runs, content.differences),
-        *sections.deviation_table(content.differences),
-        Heading("Results"),
-        *sections.claims_table(content.judgements, content.fixed),
-        replace(sections.forest(params), width=0.8),
-        *content.numbers(*IN_THE_PDF),
-        replace(pictures["tradeoff"], width=0.72),
-        Heading("Audit of the published numbers", 3),
-        *sections.audit(content.findings),
-        Heading("What was easy"),
-        Items(words["easy"]),
-        Heading("What was hard"),
-        Items(words["hard"]),
-        Heading("Limitations"),
-        Items(words["limitations"]),
-        Heading("Appendix: full tables"),
-        *content.numbers(*IN_ITS_APPENDIX),
-        replace(pictures["purity"], width=0.75),
-        Heading("Appendix: sizes of the splits, cost"),
-        sections.sizes(params, runs, content.plots["corpus"]),
-        sections.cost(params, runs),
-        Heading("Appendix: hyper-parameters and protocol switches"),
+        Heading("Hyper-parameters and protocol switches"),
         sections.settings_of_methods(params),
     ]
 
 
 def write_tables(folder: Path, content: Content) -> None:
-    """Each table as .tex, .md and .csv, paper versus ours, the claims, references.bib."""
+    """Each table as .tex, .md and .csv, all in appendix.tex, paper versus ours, the claims, references.bib."""
     params, columns = content.params, content.columns
     for table in content.tables:
         (folder / f"{table.name}.tex").write_text(to_tex(table), encoding="utf-8")
@@ -177,24 +137,9 @@ def write_tables(folder: Path, content: Content) -> None:
     content.over_settings.to_csv(folder / "over_settings.csv", index=False)
     pd.DataFrame([vars(row) for row in content.differences]).to_csv(folder / "deviations.csv", index=False)
     shutil.copyfile(BIBLIOGRAPHY, folder / BIBLIOGRAPHY.name)
-
-
-def to_page(title: str, blocks: list[Block], figures: Path) -> str:
-    """report.html: one file, nothing fetched."""
-    headings, shown = [], []
-    for block in blocks:
-        markup = block.html(figures)
-        if isinstance(block, Heading) and block.level == 2:
-            headings.append(block.text)
-            markup = markup.replace("<h2>", f'<h2 id="s{len(headings)}">')
-        shown.append(markup)
-    return render("report.html.j2", title=title.replace("`", ""), headings=headings, blocks=shown)
-
-
-def to_document(content: Content) -> str:
-    """report.tex."""
-    title, blocks = tex(content.title.replace("`", "")), [block.tex() for block in printed(content)]
-    return render("report.tex.j2", title=title, blocks=blocks, bibliography=bibliography())
+    names, title = [table.name for table in content.tables], tex(content.title.replace("`", ""))
+    appendix = render("appendix.tex.j2", title=title, tables=names, bibliography=bibliography())
+    (folder / "appendix.tex").write_text(appendix, encoding="utf-8")
 
 
 def write_report(params: Params, folder: Path, profiles: Path = FOLDER) -> None:
@@ -223,12 +168,6 @@ def write_report(params: Params, folder: Path, profiles: Path = FOLDER) -> None:
     with atomic_path(folder / "tables") as partial:
         partial.mkdir()
         write_tables(partial, content)
-    blocks = page(content)
-    write_text(folder / "README.md", to_readme([Heading(content.title, 1), *blocks]))
-    write_text(folder / "report.html", to_page(content.title, blocks, folder / "figures"))
-    latex = to_document(content)
-    changed = not (folder / "report.tex").is_file() or (folder / "report.tex").read_text(encoding="utf-8") != latex
-    write_text(folder / "report.tex", latex)
-    problem = write_pdf(folder, changed)
-    if problem:
-        print(problem)
+    readme = to_readme([Heading(content.title, 1), *page(content)])
+    write_text(folder / "README.md", readme)
+    write_text(folder / "report.html", to_html(readme, folder))

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from functools import cache
-from pathlib import Path
-from typing import Any
-
 import pandas as pd
 
 from safeecgmatch.config import PROPOSED, Params
-from safeecgmatch.files import read_yaml
 from safeecgmatch.progress import duration
 from safeecgmatch.protocols import read_protocol
 from safeecgmatch.reporting.audits import Finding
 from safeecgmatch.reporting.compare import NOTE, ColumnComparison
 from safeecgmatch.reporting.compare_render import GENERATED, PLACES, rank_grid
 from safeecgmatch.reporting.deviations import Deviation, comparability, method_values
-from safeecgmatch.reporting.document import Block, Grid, Heading, Items, Picture, Text
 from safeecgmatch.reporting.figures.style import places
 from safeecgmatch.reporting.names import data_name, dataset_name, method_name, source_names
+from safeecgmatch.reporting.page import Block, Grid, Heading, Items, Picture, Text
 from safeecgmatch.reporting.provenance import (
     accepted_as_unseen,
     commits,
@@ -43,14 +38,9 @@ SOURCES_TEXT = (
 FILES = (
     "[metrics.csv](metrics.csv): every metric of every cell, branch and scaling; [runs.csv](runs.csv): MLflow run, "
     "commit, cost and state of each cell; [tables/](tables): every table as LaTeX, Markdown and CSV; "
-    "[figures/](figures): PNG and PDF; [report.html](report.html): this page in one file, tables that sort; "
-    "[report.tex](report.tex): the report to print, `report.pdf` where LaTeX is installed."
+    "[appendix.tex](tables/appendix.tex): all of them in one document; [figures/](figures): PNG and PDF; "
+    "[report.html](report.html): this page in one file, with tables that sort, fit to print."
 )
-
-
-@cache
-def prose() -> dict[str, Any]:
-    return read_yaml(Path(__file__).with_name("prose.yaml"))
 
 
 def _distinct(runs: pd.DataFrame, column: str) -> str:
@@ -102,7 +92,7 @@ def cost(params: Params, runs: pd.DataFrame) -> Grid:
     trained = (runs["state"] != "missing").sum()
     lines.append(["All", f"{trained} of {len(runs)}", "", f"{runs['cpu_seconds'].sum() / 3600:.2f}"])
     heads = ["Method, with its variants", "Cells", "Mean wall time", "CPU hours"]
-    return Grid(heads, lines, [0.4, 0.2, 0.2, 0.2])
+    return Grid(heads, lines)
 
 
 def claims_table(judgements: list[Judgement], notes: list[str]) -> list[Block]:
@@ -120,7 +110,7 @@ def claims_table(judgements: list[Judgement], notes: list[str]) -> list[Block]:
         *(Text(note) for note in notes),
         *(Text(f"“At this size” ({', '.join(claims)}): {size}.") for size, claims in marked.items()),
         Text(GAINS),
-        Grid(["", "Claim", "Verdict", "Evidence"], lines, [0.05, 0.31, 0.13, 0.51]),
+        Grid(["", "Claim", "Verdict", "Evidence"], lines),
     ]
 
 
@@ -133,7 +123,7 @@ def deviation_table(rows: list[Deviation]) -> list[Block]:
     if not rows:
         return [Text("None: every setting is the paper's.")]
     lines = [[row.setting, row.ours, row.paper, row.why, row.meaning] for row in rows]
-    return [Grid(["Setting", "Here", "Paper", "Why", "What it means"], lines, [0.22, 0.1, 0.1, 0.25, 0.33])]
+    return [Grid(["Setting", "Here", "Paper", "Why", "What it means"], lines)]
 
 
 def against_the_paper(params: Params, columns: list[ColumnComparison]) -> list[Block]:
@@ -161,7 +151,7 @@ def over_settings(params: Params, frame: pd.DataFrame) -> Grid:
         [method_name(method).name, *(texts.get((method, *measure), "–") for measure in measures.values())]
         for method in methods(params)
     ]
-    return Grid(["Method", *measures], lines, [0.25, 0.25, 0.25, 0.25])
+    return Grid(["Method", *measures], lines)
 
 
 def sizes(params: Params, runs: pd.DataFrame, corpus: pd.DataFrame) -> Grid:
@@ -176,7 +166,7 @@ def sizes(params: Params, runs: pd.DataFrame, corpus: pd.DataFrame) -> Grid:
         patients = "–" if here.empty else f"{int(known.iloc[0]):,}" if len(known) else "unknown"
         lines.append([where.title, *cells, patients])
     heads = ["", *(part.replace("_", " ") for part in parts), "patients of all records"]
-    return Grid(heads, lines, [0.28, 0.12, 0.12, 0.12, 0.12, 0.12, 0.12])
+    return Grid(heads, lines)
 
 
 def source_blocks(params: Params, corpus: pd.DataFrame, sources: pd.DataFrame) -> list[Block]:
@@ -228,7 +218,7 @@ def settings_of_methods(params: Params) -> Items:
         own = ", ".join(f"{key} {value}" for key, value in values.items() if key not in known)
         switched = ", ".join(f"{key} {value}" for key, value in values.items() if key in known)
         items.append(f"**{method_name(method).name}**: {own or 'none'}; switches: {switched}.")
-    return Items(items, small=True)
+    return Items(items)
 
 
 def overview_figures(params: Params, names: list[str]) -> list[Picture]:
