@@ -178,9 +178,10 @@ def headline_numbers(metrics: pd.DataFrame, runs: pd.DataFrame) -> dict[str, Any
     ]
     numbers: dict[str, Any] = {"cells": {"asked": len(runs), "done": int((runs["state"] == "done").sum())}}
     keys = ["dataset", "ood", "method", "row", "branch", "metric"]
-    for (dataset, ood, method, row, branch, metric), value in chosen.groupby(keys, sort=False)["value"].mean().items():
-        name = f"{row}_{branch}" if method == PROPOSED else row
-        numbers.setdefault(f"{dataset}_{ood}", {}).setdefault(name, {})[metric] = float(value)
+    for (dataset, ood, method, row, branch, metric), values in chosen.groupby(keys, sort=False)["value"]:
+        name = f"{row}_{branch}" if method == PROPOSED else str(row)
+        setting = numbers.setdefault(f"{dataset}_{ood}", {})
+        setting.setdefault(name, {})[str(metric)] = float(values.mean())
     return numbers
 
 
