@@ -63,12 +63,12 @@ class Study:
 
 def read_study(params: Params, folder: Path) -> Study:
     frames = {}
-    for name in ("metrics", "runs", "contrasts"):
+    for name in ("metrics", "runs", "contrasts", "plots/corpus"):
         file = folder / f"{name}.csv"
         if not file.is_file():
             raise UserError(f"{file} does not exist; run `dvc repro evaluate` or `safeecgmatch report` first.")
         frames[name] = pd.read_csv(file)
-    return Study(with_corpora(params, pd.read_csv(folder / "plots" / "corpus.csv")), **frames)
+    return Study(with_corpora(params, frames.pop("plots/corpus")), **frames)
 
 
 @dataclass(frozen=True)

@@ -180,7 +180,7 @@ class TableMaker:
         conditional = {
             MARK_NOTE: any(value.mark for value in flat),
             UNMARKED_NOTE: any(value.mark for value in flat) and not all(row.ranked for row in rows),
-            self.readings_note(): bool(readings),
+            self.readings_note(): bool(readings and reported_prediction(self.results)),
             CALIMATCH_NOTE: any(row.key == CALIMATCH_TWIN for row in readings),
             STD_NOTE: spread and not all(row.pair for row in rows),
             GAIN_NOTE: any(row.pair for row in rows),
