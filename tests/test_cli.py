@@ -17,7 +17,9 @@ from safeecgmatch.cells import cells
 from safeecgmatch.cli import app
 from safeecgmatch.config import load_params
 from safeecgmatch.errors import UserError
+from safeecgmatch.files import write_text
 from safeecgmatch.protocols import known_methods, read_protocol
+from safeecgmatch.reporting import stored
 from tests.conftest import ROOT
 
 COMMANDS = [
@@ -99,12 +101,13 @@ def test_a_broken_profile_is_not_installed(project: Path) -> None:
     assert (project / "params.yaml").read_text() == before
 
 
-def test_cells_show_their_state(project: Path) -> None:
+def test_cells_show_their_state(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which stored cells are those of params.yaml is decided elsewhere (tests/test_pipeline.py)."""
+    monkeypatch.setattr(stored, "asked_for", lambda params, data: lambda cell, config: config["reason"])
     first, second, third, fourth = [cell.path for cell in cells(load_params())][:4]
-    (project / "runs" / first).mkdir(parents=True)
-    record = project / "tracking" / first / "run.json"
-    record.parent.mkdir(parents=True)
-    record.write_text("{}")
+    for path, reason in ((first, "''"), (fourth, "other train")):
+        write_text(project / "runs" / path / "config.yaml", f"reason: {reason}\n")
+        write_text(project / "tracking" / path / "run.json", "{}")
     for path, name in ((second, "checkpoint.pt"), (third, "finished")):
         (project / "scratch" / path / "fingerprint" / name).mkdir(parents=True)
     lines = [line.split() for line in invoke("cells").splitlines()]

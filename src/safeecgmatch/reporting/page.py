@@ -97,8 +97,8 @@ def to_html(readme: str, folder: Path) -> str:
         if token.type == "heading_open" and token.tag == "h2":
             headings.append(content.content)
             token.attrSet("id", f"s{len(headings)}")
-    title = next(token.content for token in tokens if token.type == "inline").replace("`", "")
-    body = parser.renderer.render(tokens, parser.options, environment)
+    title, rest = tokens[1].content.replace("`", ""), tokens[3:]  # a page opens with its title: open, text, close
+    body = parser.renderer.render(rest, parser.options, environment)
     return render("report.html.j2", title=html.escape(title), headings=headings, body=body)
 
 
