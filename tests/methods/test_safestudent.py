@@ -159,7 +159,7 @@ def student(training: Training) -> SafeStudent:
     [
         (50_000, 1_000, 10_000, {23_000, 36_000}),
         (2_000, 200, 400, {800, 1_400}),
-        (1_450, 100, 300, {700, 1_100}),  # the last evaluation after half an interval
+        (1500, 100, 300, {700, 1_100}),  # the last evaluation after half an interval
         (150, 50, 50, {100}),
         (100, 50, 50, set()),
         (50, 50, 50, set()),
