@@ -93,7 +93,7 @@ def test_open_set(here: Here, study: Project, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_predict(here: Here, study: Project) -> None:
-    cell, records = study.root / "runs/ptbxl/safeecgmatch/60/1", study.root / "data/raw/ptbxl/records100"
+    cell, records = study.root / "runs/ptbxl/safeecgmatch/60/1", study.root / "data/raw/ptbxl.phantom/records100"
     printed = here("predict", str(cell), str(records), "--rounds", "1", may_fail=True)
     assert re.search(r"wall: predict [\d.]+ ms, bare network [\d.]+ ms", printed) and "CPU: predict" in printed
 
