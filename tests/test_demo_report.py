@@ -25,9 +25,9 @@ def test_every_cell_is_there(balanced):
     assert set(balanced["cell"]) == wanted
 
 
-def test_supervised_learnt_and_left_room(balanced):
+def test_supervised_learnt_and_left_something_to_gain(balanced):
     means = balanced[balanced["method"] == "supervised"].groupby("dataset")["value"].mean()
-    assert means.between(0.6, 0.9).all(), means.to_dict()
+    assert means.between(0.6, 0.95).all(), means.to_dict()
 
 
 def test_every_method_learnt(balanced):
