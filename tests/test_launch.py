@@ -304,7 +304,7 @@ def renamed(finished: Finished) -> None:
     [
         (
             other_params,
-            "holds a finished result of other params (hyper.threshold is 0.95, wanted 0.9); it is not used.",
+            "holds a finished result of other params (hyper.threshold is 0.7, wanted 0.9); it is not used.",
         ),
         (other_code, "holds a finished result of other code (safeecgmatch.methods.fixmatch.method); it is not used."),
         (other_data, "holds a finished result of other data; it is not used."),
