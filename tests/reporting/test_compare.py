@@ -1,32 +1,34 @@
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from safeecgmatch.profiles import compose_params
-from safeecgmatch.reporting.barriers import barriers
+from safeecgmatch.config import Params
 from safeecgmatch.reporting.catalogue import build_tables
 from safeecgmatch.reporting.compare import (
+    CELL,
+    CSV,
     PAPER_TABLES,
     ROUNDING,
     compare,
-    comparison_frame,
+    comparison_markdown,
+    comparison_tex,
     difference_to_print,
-    place,
     place_of,
+    rank_grid,
+    why_nothing,
 )
-from safeecgmatch.reporting.compare_render import comparison_markdown, comparison_tex, rank_grid
-from safeecgmatch.reporting.published import published_cells
-from safeecgmatch.reporting.results import SeedMean
+from safeecgmatch.reporting.deviations import deviations
+from safeecgmatch.reporting.published import published_frame
 from safeecgmatch.reporting.statistics import Summary
 from safeecgmatch.reporting.tables import Table
 from tests.conftest import ROOT
 from tests.reporting.conftest import Study
-from tests.reporting.synthetic import make_params, paper_params
+from tests.reporting.synthetic import paper_params
 
 
 @pytest.fixture(scope="module")
@@ -37,58 +39,53 @@ def tables(study: Study) -> list[Table]:
 
 def with_the_papers_numbers(tables: list[Table], shift: float, seeds: int = 3) -> list[Table]:
     """Our tables with the paper's own numbers, moved by `shift`; rows that the paper does not have are empty."""
-    printed = {(c.table, c.dataset, c.row, c.ood, c.metric): c.summary for c in published_cells()}
     copies = []
-    for table in tables:
-        values = []
-        for row in table.rows:
-            keys = [
-                (PAPER_TABLES.get(table.name), c.dataset, row.published, row.runs.ood, c.metric) for c in table.columns
-            ]
-            papers = [printed.get(key) for key in keys]  # type: ignore[call-overload]
-            values.append([SeedMean(Summary(p.mean + shift, p.std, seeds) if p else None, 3) for p in papers])
-        copies.append(replace(table, values=values))
+    for table in (table for table in tables if table.number in PAPER_TABLES):
+        paper = table.cells[CELL].merge(published_frame(PAPER_TABLES[table.number]), how="left", on=CELL)
+        ours = {"mean": paper["paper_mean"] + shift, "std": paper["paper_sample_std"], "seeds_asked": seeds}
+        count = paper["paper_mean"].notna() * seeds
+        copies.append(replace(table, cells=table.cells.assign(**ours, seeds=count)))
     return copies
 
 
+def compared(tables: list[Table], params: Params) -> pd.DataFrame:
+    return compare(tables, params, deviations(params, ROOT / "profiles"))
+
+
 def test_generated_data_stand_nowhere_beside_the_paper(study: Study, tables: list[Table]) -> None:
-    columns = compare(tables, study.params)
-    frame = comparison_frame(columns)
+    frame = compared(tables, study.params)
     assert len(frame) == (11 + 4) * 16 + 3 * 4 + 3 * 4  # four readings of SafeECGMatch
     assert frame[["difference", "low", "high", "column_tau"]].isna().all(axis=None)
     assert frame["not_compared"].str.startswith("generated data").all()
-    assert "generated data" in comparison_markdown(columns, "source", "remark") and "0.852" not in comparison_markdown(
-        columns, "source", "remark"
-    )
-    assert r"\begin{table" not in comparison_tex(columns, "source", "remark")
-    assert {place(column, cell)[1] for column in columns for cell in column.cells} == {None}
+    text = comparison_markdown(frame, "source", "remark")
+    assert "generated data" in text and "0.852" not in text
+    assert r"\begin{table" not in comparison_tex(frame, "source", "remark")
+    assert (frame["ours_place"] == 0).all()
 
 
-def test_barriers_name_everything_that_is_not_the_papers() -> None:
-    assert barriers(paper_params(), "ptbxl") == barriers(paper_params(), "cinc21") == []
-    train = {**paper_params().train.model_dump(), "iterations": 2000, "epoch": 200, "learning_rate": 0.01}
-    small = paper_params(model={"width": 16}, train=train)
-    assert barriers(small, "ptbxl") == [
-        "width 16",
-        "2,000 iterations",
-        "epochs of 200 iterations",
-        "learning rate 0.01",
-    ]
-    assert barriers(paper_params(split={"strategy": "patient"}), "ptbxl") == ["patient split"]
-    changed = {
-        "safeecgmatch": {
-            "confidence_threshold": 0.8,
-            "switches": {"paper": {"start": 20000}, "release": {"prediction": "freq"}},
-        }
-    }
-    expected = ["confidence threshold of SafeECGMatch", "start of SafeECGMatch"]
-    assert barriers(paper_params(methods=changed), "ptbxl") == expected
-    assert barriers(make_params(), "cinc21")[0] == "generated data"
+def test_every_line_is_our_cell_beside_the_papers(study: Study, tables: list[Table]) -> None:
+    """In the order of the tables, dataset by dataset, level by level, metric by metric."""
+    frame = compared(tables, study.params)
+    assert list(frame["table"].unique()) == ["ablation", "benchmark", "sensitivity"]
+    assert not frame.duplicated(["table", "dataset", "ood", "metric", "row"]).any()
+    benchmark = frame[frame["table"] == "benchmark"]
+    columns = benchmark[["dataset", "ood", "metric"]].drop_duplicates().to_numpy().tolist()
+    assert columns[:5] == [*(["ptbxl", 30, metric] for metric in ("acc", "ece", "ace", "sce")), ["ptbxl", 60, "acc"]]
+    ours = {table.number: table for table in tables}["3"].frame()
+    key = ["dataset", "ood", "metric", "row"]
+    means = ours.set_index(key)["mean"]
+    assert benchmark["ours_mean"].tolist() == [means[tuple(line)] for line in benchmark[key].to_numpy()]
+    assert benchmark.set_index(key).loc[("cinc21", 60, "ece", "calimatch"), ["paper_mean", "paper_std"]].tolist() == [
+        0.103, 0.021,
+    ]  # fmt: skip
 
 
-def test_the_profile_paper_meets_no_barrier() -> None:
-    params = compose_params("paper", ROOT / "profiles")
-    assert [barriers(params, dataset) for dataset in ("ptbxl", "cinc21")] == [[], []]
+def test_settings_that_the_paper_does_not_have_are_not_compared(study: Study, tables: list[Table]) -> None:
+    other = [replace(table, cells=table.cells.assign(ood=45)) for table in tables]
+    frame = compared(other, study.params)
+    assert list(frame.columns)[: len(CSV)] == CSV and frame.empty
+    assert why_nothing(frame) in comparison_markdown(frame, "source", "remark")
+    assert "none of these settings" in comparison_tex(frame, "source", "remark")
 
 
 def test_the_interval_is_welchs_with_the_rounding_of_the_print() -> None:
@@ -105,22 +102,19 @@ def test_the_interval_is_welchs_with_the_rounding_of_the_print() -> None:
 
 
 def test_real_data_of_another_size_get_places_but_no_differences(tables: list[Table]) -> None:
-    columns = compare(with_the_papers_numbers(tables, 0.1), paper_params(model={"width": 16}))
-    frame = comparison_frame(columns)
+    frame = compared(with_the_papers_numbers(tables, 0.1), paper_params(model={"width": 16}))
     assert frame["difference"].isna().all() and frame["column_tau"].to_numpy() == pytest.approx(1.0)
-    text = comparison_markdown(columns, "source", "remark")
+    text = comparison_markdown(frame, "source", "remark")
     assert "0.852±0.005 (1) | 0.952±0.005 (1) | –" in text and "Levels are not compared: width 16." in text
 
 
 def test_the_papers_own_numbers_differ_by_nothing(tables: list[Table]) -> None:
-    columns = compare(with_the_papers_numbers(tables, 0.0), paper_params())
-    frame = comparison_frame(columns)
+    frame = compared(with_the_papers_numbers(tables, 0.0), paper_params())
     assert frame["difference"].abs().max() < 1e-12
     assert ((frame["low"] < 0) & (frame["high"] > 0)).all()
-    places = [(cell.paper.row, *place(column, cell)) for column in columns for cell in column.cells]
-    assert all(paper == ours for _, paper, ours in places)
-    assert {paper for row, paper, _ in places if row == "safeecgmatch"} == {1, 2}
-    heads, lines = rank_grid(columns)
+    assert (frame["paper_place"] == frame["ours_place"]).all()
+    assert set(frame.loc[frame["published"] == "safeecgmatch", "paper_place"]) == {1, 2}
+    heads, lines = rank_grid(frame)
     assert heads[2:] == ["PTB-XL 30 %", "PTB-XL 60 %", "CinC21 30 %", "CinC21 60 %"]
     for line, reading in zip(
         lines[:4], ("fitted, fused", "fitted, time", "learned, fused", "learned, time"), strict=True
@@ -130,7 +124,7 @@ def test_the_papers_own_numbers_differ_by_nothing(tables: list[Table]) -> None:
 
 
 def test_one_seed_has_a_difference_without_interval(tables: list[Table]) -> None:
-    frame = comparison_frame(compare(with_the_papers_numbers(tables, 0.1, seeds=1), paper_params()))
+    frame = compared(with_the_papers_numbers(tables, 0.1, seeds=1), paper_params())
     assert frame["difference"].to_numpy() == pytest.approx(0.1) and frame["low"].isna().all()
 
 
@@ -141,10 +135,10 @@ def test_places_share_ties() -> None:
 
 
 def test_printed_comparison_has_labels_and_every_difference(tables: list[Table]) -> None:
-    columns = compare(with_the_papers_numbers(tables, 0.1), paper_params())
-    latex = comparison_tex(columns, "source", "the remark")
+    frame = compared(with_the_papers_numbers(tables, 0.1), paper_params())
+    latex = comparison_tex(frame, "source", "the remark")
     labels = re.findall(r"\\label\{(.*?)\}", latex)
     assert len(labels) == len(set(labels)) == 4 + 2 + 1 and "tab:paper_vs_ours_benchmark_ptbxl_30" in labels
-    assert latex.count("+0.100 [") == len(comparison_frame(columns)) == 264
+    assert latex.count("+0.100 [") == len(frame) == 264
     assert latex.count("the remark") == 1 and r"\section" not in latex
-    assert not math.isnan(columns[0].tau)
+    assert frame["column_tau"].notna().all()

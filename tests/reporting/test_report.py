@@ -187,6 +187,10 @@ def test_the_appendix_has_the_papers_tables_first(report: Path) -> None:
     names = re.findall(r"\\input\{(.+?)\}", text)
     assert [name.split("_")[0] for name in names[:4]] == ["table1", "table2", "table3", "table4"]
     assert set(names) == {path.stem for path in (report / "tables").glob("table*.tex")}
+    numbers = re.findall(r"\\thetable\}\{(.+?)\}", text)  # whatever tables are missing, the numbers are the page's
+    assert [f"table{number}" for number in numbers] == [name.split("_")[0] for name in names]
+    page = (report / "README.md").read_text(encoding="utf-8")
+    assert re.findall(r"^## Table (\w+):", page, re.MULTILINE) == numbers
 
 
 @pytest.mark.slow

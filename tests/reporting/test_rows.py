@@ -5,7 +5,7 @@ import pytest
 from safeecgmatch.cells import cells
 from safeecgmatch.profiles import compose_params
 from safeecgmatch.reporting.provenance import seed_note
-from safeecgmatch.reporting.rows import ablation_rows, entries, sensitivity_rows
+from safeecgmatch.reporting.rows import ablation_rows, effect_rows, entries, method_rows, methods, sensitivity_rows
 from tests.conftest import ROOT
 from tests.reporting.conftest import Study
 from tests.reporting.synthetic import EVERYTHING, make_params
@@ -62,14 +62,31 @@ def test_readings_are_two_rules_by_two_predictions_and_release_has_one_rule() ->
 
 def test_release_has_no_second_rule_in_the_ablation() -> None:
     params = make_params(**EVERYTHING, protocol="release")
-    assert {row.key for row in ablation_rows(params)} == {"full", "no_freq_cal", "no_cal", "two_time", "coupled"}
+    names = ["no_freq_cal", "no_cal", "two_time", "coupled"]
+    assert [row.key for row in ablation_rows(params)] == ["safeecgmatch", *(f"safeecgmatch-{name}" for name in names)]
 
 
 def test_weights_are_found_by_their_labels() -> None:
     params = make_params(lambda_sum=3.0, sensitivity={"lambda_sums": [0.333]})
-    assert {row.key: row.runs.row for row in sensitivity_rows(params)} == {
-        "1/3": "safeecgmatch-lambda_1/3", "1": "not run", "3": "safeecgmatch",
+    assert {row.published: row.key for row in sensitivity_rows(params)} == {
+        "1/3": "safeecgmatch-lambda_1/3", "1": "safeecgmatch-lambda_1", "3": "safeecgmatch",
     }  # fmt: skip
+    assert "safeecgmatch-lambda_1" not in {cell.row for cell in cells(params)}  # nobody runs it
+
+
+def test_methods_that_the_paper_does_not_have_stand_last_and_are_not_ranked() -> None:
+    params = make_params(grid={"methods": ["mymethod", "calimatch", "supervised"]})
+    rows = [row for row in method_rows(params, methods(params)) if row.ood == 60]
+    assert [row.key for row in rows] == [
+        "supervised", "calimatch", "safeecgmatch@fused", "safeecgmatch@time", "mymethod",
+    ]  # fmt: skip
+    assert [row.ranked for row in rows] == [True] * 4 + [False] and rows[-1].section == "not in the paper"
+    assert [row.cite for row in rows[2:4]] == ["koh2026safeecgmatch", ""]  # once
+
+
+def test_a_row_names_the_trainings_behind_it() -> None:
+    gain, *_ = effect_rows(make_params(**EVERYTHING))
+    assert gain.is_gain and gain.trainings == ["safeecgmatch", "safeecgmatch-learned_t"]
 
 
 @pytest.mark.parametrize(

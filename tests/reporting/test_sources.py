@@ -11,8 +11,8 @@ from safeecgmatch.config import Params
 from safeecgmatch.engine.signal_store import Entry, write_table
 from safeecgmatch.errors import UserError
 from safeecgmatch.predictions import read_arrays
-from safeecgmatch.reporting.barriers import size_barriers
 from safeecgmatch.reporting.checks import read_study
+from safeecgmatch.reporting.deviations import barriers
 from safeecgmatch.reporting.evaluate import evaluate, write_evaluation
 from safeecgmatch.reporting.names import data_name
 from safeecgmatch.reporting.page import Grid, to_readme
@@ -137,7 +137,7 @@ def test_a_real_corpus_of_fewer_sources_is_named_wherever_the_dataset_is(root: P
     named = with_corpora(real, frames["corpus"])
     assert data_name(named, "cinc21").name == "CinC21 (3 sources)" and data_name(named, "ptbxl").name == "PTB-XL"
     assert "CinC21 (3 of 8 sources: PTB-XL, Georgia, Ningbo) from PhysioNet" in data_sources(named)
-    assert size_barriers(named, "cinc21") == ["3 of 8 sources"] and size_barriers(named, "ptbxl") == []
+    assert barriers(named, "cinc21") == ["3 of 8 sources"] and barriers(named, "ptbxl") == []
     assert data_name(read_study(real, root / "out").params, "cinc21").name == "CinC21 (3 sources)"
     assert data_name(with_corpora(real, frames["corpus"].iloc[:0]), "cinc21").name == "CinC21"
     generated = make_params()

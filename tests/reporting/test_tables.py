@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import replace
 from decimal import ROUND_HALF_EVEN, Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -14,11 +14,9 @@ from safeecgmatch.cells import cells, weight_label
 from safeecgmatch.config import Params, load_params
 from safeecgmatch.reporting.catalogue import build_tables
 from safeecgmatch.reporting.evaluate import Evaluation, evaluate
+from safeecgmatch.reporting.printing import number, rounded, tex, to_markdown, to_tex
 from safeecgmatch.reporting.provenance import variant_note
-from safeecgmatch.reporting.render import number, rounded, tex, to_markdown, to_tex
-from safeecgmatch.reporting.results import SeedMean, marks
-from safeecgmatch.reporting.statistics import Summary
-from safeecgmatch.reporting.tables import Column, Table
+from safeecgmatch.reporting.tables import Column, Table, marks
 from tests.conftest import ROOT
 from tests.reporting.conftest import Study
 from tests.reporting.synthetic import BASELINES, make_params, write_cell, write_study
@@ -33,15 +31,6 @@ CELLS = {  # the folder, where a row is not named by it
     "safeecgmatch-lambda_1/3": "safeecgmatch-lambda_0.3333333333333333",
     "safeecgmatch-lambda_3": "safeecgmatch-lambda_3.0",
 }
-MEANT = {  # the runs of a row, where its key does not name them
-    "table2_ablation": {
-        "full": "safeecgmatch", "full.learned": "safeecgmatch-learned_t",
-        "no_freq_cal.learned": "safeecgmatch-learned_no_freq_cal", "no_cal.learned": "safeecgmatch-no_cal",
-        **{name: f"safeecgmatch-{name}" for name in ("no_freq_cal", "no_cal", "two_time", "coupled")},
-        "learned_two_time": "safeecgmatch-learned_two_time",
-    },
-    "table4_sensitivity": {"1/3": "safeecgmatch-lambda_1/3", "1": "safeecgmatch", "3": "safeecgmatch-lambda_3"},
-}  # fmt: skip
 READINGS = [f"safeecgmatch{rule}@{branch}" for rule in ("", "-learned_t") for branch in ("fused", "time")]
 GAIN = re.compile(r"^([-+]?\d\.\d{3}) \[(.*)\]$")
 CELL = re.compile(
@@ -102,9 +91,10 @@ def printed_cells(latex: str, width: int) -> list[tuple[str | None, str | None, 
 def assert_latex_equals_frame(table: Table, frame: pd.DataFrame) -> None:
     printed = printed_cells(to_tex(table), len(table.columns))
     assert len(printed) == len(frame)
-    gains = [row.pair for row in table.rows for _ in table.columns]
-    for pair, (mean, std, mark, dagger), row in zip(gains, printed, frame.itertuples(), strict=True):
-        if pair:
+    for is_gain, (mean, std, mark, dagger), row in zip(
+        table.cells["is_gain"], printed, frame.itertuples(), strict=True
+    ):
+        if is_gain:
             interval = f"{with_sign(row.interval_low)}, {with_sign(row.interval_high)}"
             assert (mean, std) == (None, None) if pd.isna(row.mean) else (with_sign(row.mean), interval)
             continue
@@ -132,9 +122,9 @@ def test_rounding_is_half_even_on_the_printed_digits() -> None:
 def test_markdown_shows_the_same_numbers(tables: dict[str, Table]) -> None:
     for table in tables.values():
         lines = [line for line in to_markdown(table).splitlines()[2:] if not line.startswith("| *")]  # sections
-        twice = 1 if table.values[0][0].merged else 0  # Supervised comes first, and stands there once
+        twice = 1 if table.cells["merged"].iloc[0] else 0  # Supervised comes first, and stands there once
         shown = [[part.strip() for part in line.strip("|").split(" | ")][-len(table.columns) :] for line in lines]
-        assert shown == [[number(entry, "md", table.spread) for entry in entries] for entries in table.values[twice:]]
+        assert shown == [[number(cell, "md", table.spread) for cell in cells] for _, cells in [*table.lines()][twice:]]
 
 
 def test_layout_of_the_paper(tables: dict[str, Table]) -> None:
@@ -170,13 +160,10 @@ def test_supervised_is_not_merged_where_its_runs_differ(study: Study) -> None:
 
 
 def test_marks_are_shared_by_ties_and_use_unrounded_means() -> None:
-    def entry(mean: float | None) -> SeedMean:
-        return SeedMean(None if mean is None else Summary(mean, 0.1, 2), 2)
-
-    means = [0.8001, 0.8002, 0.8002, None, 0.7, 0.8001]
-    assert marks([entry(mean) for mean in means], "acc") == ["second", "best", "best", "", "", "second"]
-    assert marks([entry(mean) for mean in means], "ece") == ["second", "", "", "", "best", "second"]
-    assert marks([entry(mean) for mean in (0.1 + 0.2, 0.3, 0.3 - 1e-11)], "acc") == ["best", "best", "second"]
+    means = pd.Series([0.8001, 0.8002, 0.8002, math.nan, 0.7, 0.8001])
+    assert marks(means, "acc") == ["second", "best", "best", "", "", "second"]
+    assert marks(means, "ece") == ["second", "", "", "", "best", "second"]
+    assert marks(pd.Series([0.1 + 0.2, 0.3, 0.3 - 1e-11]), "acc") == ["best", "best", "second"]
 
 
 def test_marks_are_made_within_an_ood_setting(tables: dict[str, Table]) -> None:
@@ -213,11 +200,12 @@ def test_another_weight_leaves_dashes_in_the_rows_that_mean_weight_one(tmp_path:
     write_study(params, tmp_path, records=30)
     tables = tables_of(params, tmp_path)
     ablation = tables["table2_ablation"].frame().set_index("row")["mean"]
-    assert ablation["full"].isna().all() and ablation["no_cal"].notna().all() and ablation["no_freq_cal"].notna().all()
-    sensitivity = tables["table4_sensitivity"].frame().set_index("row")
-    assert sensitivity.loc["1", "mean"].isna().all()
-    assert sensitivity.loc[["1/3", "3"], "mean"].notna().all()
-    assert (sensitivity.loc["3", "seeds"] == 2).all()  # main and sensitivity runs share the weight: each seed once
+    assert ablation["safeecgmatch-lambda_1"].isna().all() and ablation["safeecgmatch-no_cal"].notna().all()
+    assert ablation["safeecgmatch-no_freq_cal"].notna().all()
+    sensitivity = tables["table4_sensitivity"].frame().set_index("label")
+    assert sensitivity.loc["λ_sum = 1", "mean"].isna().all()
+    assert sensitivity.loc[["λ_sum = 1/3", "λ_sum = 3"], "mean"].notna().all()
+    assert (sensitivity.loc["λ_sum = 3", "seeds"] == 2).all()  # main and sensitivity runs share the weight
     benchmark = tables["table3_benchmark"]
     assert benchmark.frame().set_index("row").loc["safeecgmatch@time", "mean"].notna().all()
     assert "lambda_sum = 3" in benchmark.source
@@ -236,9 +224,12 @@ def test_a_new_weight_method_and_level_get_rows_of_their_own(tmp_path: Path) -> 
     )
     write_study(params, tmp_path, records=30)
     tables = tables_of(params, tmp_path)
-    assert [row.key for row in tables["table4_sensitivity"].rows] == ["0", "1/3", "1", "3"]
+    assert [row.published for row in tables["table4_sensitivity"].rows] == ["0", "1/3", "1", "3"]
     benchmark = tables["table3_benchmark"]
-    assert [(row.key, row.runs.ood) for row in benchmark.rows[:3]] == [("mymethod", ood) for ood in (15, 30, 60)]
+    assert [(row.key, row.ood) for row in benchmark.rows[-3:]] == [("mymethod", ood) for ood in (15, 30, 60)]
+    frame = benchmark.frame()
+    assert (frame.loc[frame["row"] == "mymethod", "mark"] == "").all()
+    assert "Rows that are not in the paper are not ranked." in benchmark.notes
     assert {column.dataset for column in benchmark.columns} == {"ptbxl"}
     assert r"$\pm$" not in to_tex(benchmark).split(r"\midrule")[1].split(r"\bottomrule")[0]  # one seed has no std
     assert_latex_equals_frame(benchmark, benchmark.frame())
@@ -283,9 +274,24 @@ def test_latex_escapes() -> None:
     assert tex("60 % & a_b λ_sum = 0.5 ± †") == r"60 \% \& a\_b $\lambda_{\mathrm{sum}}=0.5$ $\pm$ $\dagger$"
 
 
-def test_entry_is_incomplete_only_with_some_seeds() -> None:
-    entry = SeedMean(Summary(0.5, 0.1, 2), 3)
-    assert entry.incomplete and not replace(entry, expected=2).incomplete and not SeedMean(None, 3).incomplete
+def cell(mean: float = math.nan, std: float = math.nan, **changes: Any) -> Any:
+    """A line of `Table.cells`."""
+    values = {"mark": "", "is_gain": False, "seeds": 2, "seeds_asked": 2, "interval_low": -0.05, "interval_high": 0.01}
+    return SimpleNamespace(**{"mean": mean, "std": std, **values, **changes})
+
+
+def test_a_number_has_its_spread_mark_and_dagger() -> None:
+    assert number(cell(0.5, 0.1), "md") == "0.500±0.100" and number(cell(0.5), "md") == "0.500"
+    assert number(cell(0.5, 0.1, mark="best"), "tex") == r"\textbf{0.500$\pm$0.100}"
+    assert number(cell(0.5, 0.1), "md", spread=False) == "0.500"
+    assert [number(cell(0.5, 0.1, seeds_asked=asked), "md")[-1] for asked in (2, 3)] == ["0", "†"]
+    assert number(cell(seeds=0, seeds_asked=3), "md") == "–"
+
+
+def test_a_gain_has_its_sign_and_interval() -> None:
+    assert number(cell(-0.02, is_gain=True), "md") == "-0.020 [-0.050, +0.010]"
+    assert number(cell(-0.02, is_gain=True), "tex") == "$-$0.020 [$-$0.050, +0.010]"
+    assert number(cell(is_gain=True, seeds=0), "md") == "–"
 
 
 def test_ablation_is_found_at_its_own_weight(tmp_path: Path) -> None:
@@ -304,7 +310,8 @@ def test_variants_beyond_the_paper_stand_below_a_rule_and_are_not_ranked(tmp_pat
     write_study(params, tmp_path, records=30)
     tables = tables_of(params, tmp_path)
     table = tables["table2_ablation"]
-    assert [row.key for row in table.rows] == ["full", "no_freq_cal", "no_cal", *extra]
+    names = ["no_freq_cal", "no_cal", *extra]
+    assert [row.key for row in table.rows] == ["safeecgmatch", *(f"safeecgmatch-{name}" for name in names)]
     above, below = to_tex(table).split(r"\emph{not in the paper}")
     assert "w/o both Calib." in above and "two time branches" in below and r"\textbf{0." not in below
     assert to_markdown(table).count("| *not in the paper* |") == 1
@@ -313,12 +320,16 @@ def test_variants_beyond_the_paper_stand_below_a_rule_and_are_not_ranked(tmp_pat
 
 def test_the_ablation_is_ranked_under_each_temperature_rule(tables: dict[str, Table]) -> None:
     frame = tables["table2_ablation"].frame()
-    here = frame[(frame["dataset"] == "ptbxl") & (frame["metric"] == "acc")].set_index("row")
-    for ending in ("", ".learned"):
-        part = here.loc[[f"full{ending}", f"no_freq_cal{ending}", f"no_cal{ending}"]]
+    here = frame[(frame["dataset"] == "ptbxl") & (frame["metric"] == "acc")]
+    parts = {section: part.set_index("row") for section, part in here.groupby("section")}
+    rows = {"": "safeecgmatch", "temperatures learned": "safeecgmatch-learned_t"}
+    for section, full in rows.items():
+        part = parts[section]
+        assert part.index[0] == full and part.index[-1] == "safeecgmatch-no_cal" and len(part) == 3
         assert part["mark"].tolist().count("best") == 1 and part["mean"].idxmax() == part["mark"].eq("best").idxmax()
-    assert here.loc["no_cal", "mean"] == here.loc["no_cal.learned", "mean"]
-    assert not here.loc[["two_time", "learned_two_time", "coupled"], "mark"].any()
+    assert len({part.loc["safeecgmatch-no_cal", "mean"] for part in map(parts.get, rows)}) == 1
+    others = [f"safeecgmatch-{name}" for name in ("two_time", "learned_two_time", "coupled")]
+    assert parts["not in the paper"].index.tolist() == others and not parts["not in the paper"]["mark"].any()
 
 
 def test_diverged_seed_is_missing_with_its_reason(tmp_path: Path) -> None:
@@ -354,6 +365,32 @@ def test_warnings_are_grouped_under_the_training_table(study: Study) -> None:
     table = tables_from(study.params, study.evaluation, runs=runs)["table9_training"]
     assert table.notes[-1].startswith("Warning in 8 cells: T sits at 5 (ptbxl/supervised/30/1, ")
     assert "and 2 more" in table.notes[-1]
+
+
+def test_notes_speak_of_methods_and_data_of_their_table_alone(tables: dict[str, Table], study: Study) -> None:
+    """TS-TFC and SafeStudent are not in Table 1, and no row of Table 4 but SafeECGMatch's."""
+    notes = {name: " ".join(table.notes) for name, table in tables.items()}
+    assert "CompleMatch reports" in notes["table1_summary"] and "TS-TFC" not in notes["table1_summary"]
+    for name in ("table2_ablation", "table4_sensitivity", "table12_validation_labels"):
+        assert "TS-TFC" not in notes[name] and "CompleMatch" not in notes[name]
+    assert "CinC21" in notes["table2_ablation"] and "CinC21" not in notes["table4_sensitivity"]
+    release = study.params.model_copy(update={"protocol": "release"})
+    runs = study.evaluation.runs.copy()
+    gone = runs["cell"].isin(["cinc21/safestudent/60/1", "ptbxl/safeecgmatch-lambda_3.0/60/1"])
+    runs.loc[gone, ["state", "diverged"]] = "diverged", "It stopped."
+    published = tables_from(release, study.evaluation, runs=runs.assign(no_competitor=False))
+    notes = {name: " ".join(table.notes) for name, table in published.items()}
+    assert "SafeStudent" in notes["table3_benchmark"] and "SafeStudent" not in notes["table1_summary"]
+    assert "cinc21/safestudent/60/1 has no result" in notes["table3_benchmark"]
+    assert "safestudent" not in notes["table1_summary"] and "cinc21" not in notes["table4_sensitivity"]
+    assert "lambda_3.0/60/1 has no result: It stopped." in notes["table4_sensitivity"]
+    assert "lambda_3.0" not in notes["table3_benchmark"]
+
+
+def test_supervised_is_said_to_be_printed_once_only_where_it_is(tables: dict[str, Table]) -> None:
+    for table in tables.values():
+        assert any("printed once" in note for note in table.notes) == table.cells["merged"].any()
+    assert "table3_benchmark" in {name for name, table in tables.items() if table.cells["merged"].any()}
 
 
 def test_two_branch_baselines_say_which_branch_each_seed_reports(tables: dict[str, Table]) -> None:
@@ -400,18 +437,17 @@ def test_every_value_of_every_table_is_that_of_its_row_branch_and_reading(
     """By another way than the tables go: means of metrics.csv, differences of means of two of its rows."""
     metrics = study.evaluation.metrics
     found = 0
-    for row, values in zip(tables[name].rows, tables[name].values, strict=True):
+    for row, values in tables[name].lines():
         for column, value in zip(tables[name].columns, values, strict=True):
-            if row.pair and row.pair[0].endswith("#own"):
+            if "#own" in row.key:
                 continue  # tests of the contrasts look at these
-            keys = row.key.split(" - ") if row.pair else [MEANT.get(name, {}).get(row.key, row.key)]
-            means = [mean_of(metrics, key, row.runs.ood, column) for key in keys]
+            means = [mean_of(metrics, key, row.ood, column) for key in row.key.split(" - ")]
             if any(math.isnan(mean) for mean in means):
-                assert value.summary is None
+                assert math.isnan(value.mean) and value.seeds == 0
                 continue
             sign = -1 if column.metric == "ece" else 1
-            expected = sign * (means[0] - means[1]) if row.pair else means[0]
-            assert value.summary and value.summary.mean == pytest.approx(expected, abs=1e-9), (row, column)
+            expected = sign * (means[0] - means[1]) if row.is_gain else means[0]
+            assert value.mean == pytest.approx(expected, abs=1e-9), (row, column)
             found += 1
     assert found > 0.35 * len(tables[name].rows) * len(tables[name].columns)
 

@@ -6,9 +6,10 @@ import numpy as np
 
 from safeecgmatch.predictions import own_best, predictions_at, read_arrays
 from safeecgmatch.profiles import compose_params
-from safeecgmatch.reporting.catalogue import DERIVED_NOTE, build_tables
+from safeecgmatch.reporting.catalogue import build_tables
 from safeecgmatch.reporting.evaluate import evaluate
 from safeecgmatch.reporting.rows import effect_rows, methods
+from safeecgmatch.reporting.tables import DERIVED_NOTE
 from safeecgmatch.reporting.twin import is_derived
 from tests.conftest import ROOT
 from tests.reporting.synthetic import make_params, write_study
@@ -19,7 +20,7 @@ def test_long_has_calimatch_by_its_twin_and_cpu_by_itself() -> None:
     assert is_derived(long) and not is_derived(cpu)
     assert methods(long) == ["fixmatch", "scomatch", "calimatch", "safeecgmatch"]
     assert not is_derived(long.model_copy(update={"protocol": "release"}))
-    assert ("safeecgmatch@time", "calimatch") in [row.pair for row in effect_rows(long)]
+    assert "safeecgmatch@time - calimatch" in [row.key for row in effect_rows(long)]
 
 
 def test_calimatch_is_the_time_branch_of_learned_t_at_its_own_best_epoch(tmp_path: Path) -> None:

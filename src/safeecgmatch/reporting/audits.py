@@ -12,11 +12,10 @@ import numpy as np
 from safeecgmatch.config import PROPOSED
 from safeecgmatch.reporting.claims import load_claims
 from safeecgmatch.reporting.names import dataset_name, higher_is_better, method_name, metric_name
-from safeecgmatch.reporting.published import PublishedCell, paper_setting, published
+from safeecgmatch.reporting.published import ROUNDING, PublishedCell, published, published_labels
 from safeecgmatch.reporting.statistics import TIE, Summary, distinct, welch_p
 
 RIVAL = "calimatch"
-ROUNDING = 0.0005  # of a number printed with three decimals
 SETTINGS = tuple(product(("ptbxl", "cinc21"), (30, 60)))
 METRICS = ("acc", "ece", "ace", "sce")
 ABLATION_ROWS = {"no_freq_cal": RIVAL, "no_cal": "openmatch"}
@@ -217,8 +216,8 @@ def one_program() -> Finding:
 
 def validation_labels() -> Finding:
     lines, ratios = [], []
-    for dataset, facts in paper_setting()["datasets"].items():
-        training, validation = facts["labels"], facts["validation_labels"]
+    for dataset, labels in published_labels().items():
+        training, validation = labels["training"], labels["validation"]
         ratios.append(validation / training)
         lines.append(f"{dataset_name(dataset).name}: {training:,} training labels, {validation:,} validation labels")
     return Finding(

@@ -12,18 +12,18 @@ from safeecgmatch.metrics import OPEN_SET, REFUSED
 from safeecgmatch.reporting import rows as rows_of
 from safeecgmatch.reporting.budget import FIVE, LAST, LAST_FIVE, OWN_BEST
 from safeecgmatch.reporting.names import summary_methods, variant_name
-from safeecgmatch.reporting.provenance import (
-    accepted_as_unseen,
-    branch_notes,
-    diverged_notes,
-    release_notes,
-    score_notes,
-    warning_notes,
-)
+from safeecgmatch.reporting.provenance import accepted_as_unseen, score_notes, warning_notes
 from safeecgmatch.reporting.results import Results
 from safeecgmatch.reporting.rows import Row
-from safeecgmatch.reporting.tables import Column, Table, TableMaker, columns_for, listed, reported_prediction
-from safeecgmatch.reporting.twin import is_derived
+from safeecgmatch.reporting.tables import (
+    TRAINING,
+    Column,
+    Table,
+    TableMaker,
+    columns_for,
+    listed,
+    reported_prediction,
+)
 
 NO_CAL_NOTE = "Without calibration there are no temperatures: {} is one run, printed under both rules."
 SENSITIVITY_NOTE = (
@@ -39,10 +39,6 @@ PAIRED_NOTE = (
     "Paired by construction: under one seed the time branches of all runs share initial weights, batches and views; "
     "with learned temperatures that branch is CaliMatch."
 )
-DERIVED_NOTE = (
-    "CaliMatch was not trained: its rows are the time branch of SafeECGMatch with learned temperatures, which has the "
-    "same weights at every epoch, at the best validation epoch of that branch."
-)
 CHOICE_NOTE = (
     "The other choices are computed from the predictions that every cell keeps of each epoch. Test is never used for "
     "selection: the reported numbers are those of the best validation checkpoint, whatever these columns show."
@@ -56,9 +52,9 @@ def equal_rows_note(results: Results, rows: list[Row], dataset: str) -> list[str
         return []
     groups: dict[tuple, list[str]] = {}
     for row in rows:
-        by_seed = results.by_seed(dataset, row.runs, "nll")
+        by_seed = results.by_seed(dataset, row.key, row.ood, "nll")
         if by_seed:
-            groups.setdefault((row.runs.ood, *by_seed.items()), []).append(row.label)
+            groups.setdefault((row.ood, *by_seed.items()), []).append(row.label)
     equal = [", ".join(labels) for labels in groups.values() if len(labels) > 1]
     return [EQUAL_NOTE.format("; ".join(equal))] if equal else []
 
@@ -70,53 +66,48 @@ def build_tables(params: Params, metrics: pd.DataFrame, runs: pd.DataFrame, cont
     return [table for table in tables if table.rows and table.columns]
 
 
-def common_notes(make: TableMaker) -> list[str]:
-    params, runs = make.params, make.runs
-    derived = [DERIVED_NOTE] if is_derived(params) else []
-    return [*derived, *release_notes(params, runs), *branch_notes(params, runs, make.results), *diverged_notes(runs)]
-
-
 def paper_tables(make: TableMaker) -> list[Table]:
-    params, runs, results, notes = make.params, make.runs, make.results, common_notes(make)
+    params, results = make.params, make.results
     datasets, ablation, sensitivity = params.grid.datasets, params.ablation, params.sensitivity
     ablation_rows, weight_rows = rows_of.ablation_rows(params), rows_of.sensitivity_rows(params)
     in_ablation = [name for name in params.datasets() if name in {*ablation.datasets, *params.variants.datasets}]
-    once = any(row.key == f"no_cal.{rows_of.LEARNED}" for row in ablation_rows)
+    without = {row.section for row in ablation_rows if row.label == variant_name("no_cal")}
 
     def levels(members: Sequence[int]) -> str:
         return listed([f"{ood} %" for ood in members])
 
     return [
         make.table(
-            "table1_summary",
-            "Table 1: summary",
+            "1",
+            "summary",
+            "summary",
             f"Summary of benchmark results on {make.data(datasets)}.",
             rows_of.method_rows(params, summary_methods(rows_of.methods(params))),
             columns_for(datasets, "acc", "ece"),
-            notes,
         ),
         make.table(
-            "table2_ablation",
-            "Table 2: ablation",
+            "2",
+            "ablation",
+            "ablation",
             f"Ablation study at {levels(ablation.ood_levels)} OOD on {make.data(in_ablation)}, "
             f"lambda_sum = {weight_label(ablation.lambda_sum)}, reported prediction.",
             ablation_rows,
             columns_for(in_ablation, "acc", "ece"),
-            [NO_CAL_NOTE.format(variant_name("no_cal"))] * once
-            + [note for dataset in in_ablation[:1] for note in equal_rows_note(results, ablation_rows, dataset)]
-            + diverged_notes(runs[runs["role"] == "ablation"]),
+            [NO_CAL_NOTE.format(variant_name("no_cal"))] * (len(without) > 1)
+            + [note for dataset in in_ablation[:1] for note in equal_rows_note(results, ablation_rows, dataset)],
         ),
         make.table(
-            "table3_benchmark",
-            "Table 3: full benchmark",
+            "3",
+            "benchmark",
+            "full benchmark",
             f"Main benchmark results on {make.data(datasets)}. Lower ECE, ACE and SCE represent better calibration.",
             rows_of.method_rows(params, rows_of.methods(params)),
             columns_for(datasets, *PAPER_METRICS),
-            notes,
         ),
         make.table(
-            "table4_sensitivity",
-            "Table 4: sensitivity to lambda_sum",
+            "4",
+            "sensitivity",
+            "sensitivity to lambda_sum",
             f"Sensitivity analysis of lambda_sum on {make.data(sensitivity.datasets)} with "
             f"{levels(sensitivity.ood_levels)} OOD.",
             weight_rows,
@@ -130,59 +121,62 @@ def paper_tables(make: TableMaker) -> list[Table]:
 
 def further_tables(make: TableMaker) -> list[Table]:
     """Other metrics of the runs of Table 3."""
-    params, runs, notes = make.params, make.runs, common_notes(make)
+    params = make.params
     datasets, methods = params.grid.datasets, rows_of.methods(params)
     rows, shown = rows_of.method_rows(params, methods), make.data(datasets)
     return [
         make.table(
-            "table5_further_metrics",
-            "Table 5: further metrics",
+            "5",
+            "further_metrics",
+            "further metrics",
             f"Further metrics on the test set of {shown}.",
             rows,
             columns_for(datasets, "balanced_accuracy", "macro_f1", "nll", "brier"),
-            notes,
         ),
         make.table(
-            "table6_open_set",
-            "Table 6: unseen classes",
+            "6",
+            "open_set",
+            "unseen classes",
             f"Seen against unseen classes on the open test set of {shown}, by the method's unseen-class score. FPR95: "
             "share of seen records flagged where 95 % of the unseen ones are. AURC: area under the risk-coverage "
             "curve, the mean share of wrong answers over all shares of refused records; an answer for an unseen "
             "class is always wrong.",
             rows,
             columns_for(datasets, *OPEN_SET, "aurc"),
-            [*score_notes(runs, methods), *notes],
+            score_notes(make.runs_of(rows, datasets)),
         ),
         make.table(
-            "table6b_refusal",
-            "Table 6b: accuracy with refusals",
+            "6b",
+            "refusal",
+            "accuracy with refusals",
             f"Accuracy on the open test set of {shown}, when the 0 to 50 % least certain records, by the score of "
             "Table 6, are refused; an answer for an unseen class is always wrong.",
             rows,
             columns_for(datasets, *(f"acc_refusing_{share}" for share in REFUSED)),
-            notes,
         ),
         make.table(
-            "table7_posthoc",
-            "Table 7: after post-hoc temperature scaling",
+            "7",
+            "posthoc",
+            "after post-hoc temperature scaling",
             f"Calibration on {shown}, after post-hoc temperature scaling, marked (T): every method gets one "
             "temperature in [0.2, 5], fitted on validation. Accuracy is that of Table 3.",
             rows,
             columns_for(datasets, "ece", "ace", "sce", "nll", scaling="posthoc"),
-            notes,
         ),
         make.table(
-            "table8_branches",
-            "Table 8: branch by branch",
+            "8",
+            "branches",
+            "branch by branch",
             f"Branches of the two-branch methods on {shown}, at the epoch that the reported prediction chose and, "
             "marked own best, at the best validation epoch of each branch by itself.",
             rows_of.branch_rows(params, make.results),
             chosen(datasets, "none", OWN_BEST),
-            [CHOICE_NOTE, *notes],
+            [CHOICE_NOTE],
         ),
         make.table(
-            "table9_training",
-            "Table 9: what was accepted",
+            "9",
+            "training",
+            "what was accepted",
             f"Trainings on {shown}. Accepted: share of the offered pool records that got a pseudo-label, over the "
             "whole run; Unseen: share of unseen classes among them, to be compared with the pool's share, the OOD "
             "level; T: last temperatures of the first (or only) and the second branch; Teacher: its last validation "
@@ -192,9 +186,9 @@ def further_tables(make: TableMaker) -> list[Table]:
                 datasets,
                 *("accepted", "accepted_unseen", "accepted_second"),
                 *("t_class", "t_ova", "t_class_second", "t_ova_second", "teacher_accuracy"),
-                scaling="training",
+                scaling=TRAINING,
             ),
-            [*accepted_as_unseen(params), *warning_notes(runs), *diverged_notes(runs)],
+            [*accepted_as_unseen(params.grid.methods), *warning_notes(make.runs)],
         ),
     ]
 
@@ -216,8 +210,9 @@ def design_tables(make: TableMaker) -> list[Table]:
 
     return [
         make.table(
-            "table10_readings",
-            "Table 10: temperature rule and frequency branch",
+            "10",
+            "readings",
+            "temperature rule and frequency branch",
             f"What the questions that the paper leaves open are worth on {shown}: gains of SafeECGMatch {by_rule}of "
             "the fused prediction over the time branch of the same run, by rule. The placebo is what two branches of "
             "the same kind differ by, each at its own best epoch.",
@@ -227,24 +222,27 @@ def design_tables(make: TableMaker) -> list[Table]:
             first_head="Gain",
         ),
         make.table(
-            "table11_filter",
-            "Table 11: what a perfect filter gains",
+            "11",
+            "filter",
+            "what a perfect filter gains",
             f"The {rows_of.ARM_OOD} % setting on {make.data(filtered)}, with the pool as it is and with a pool that a "
             "perfect filter has left, without its unseen records.",
             rows_of.arm_rows(params, "seen_pool"),
             measured(filtered),
         ),
         make.table(
-            "table12_validation_labels",
-            "Table 12: what few validation labels cost",
+            "12",
+            "validation_labels",
+            "what few validation labels cost",
             f"The {rows_of.ARM_OOD} % setting on {make.data(labelled)}, with the whole validation set and with 150 "
             "labels of it, 50 of each class, for selection, smoothing tables and temperatures.",
             rows_of.arm_rows(params, "val150"),
             measured(labelled),
         ),
         make.table(
-            "table13_checkpoints",
-            "Table 13: other ways to choose the checkpoint",
+            "13",
+            "checkpoints",
+            "other ways to choose the checkpoint",
             f"Table 3 on {shown}: at the best validation epoch, as reported; at the last epoch; and the mean of the "
             f"metrics of the last {FIVE} epochs. Means over the seeds.",
             rows_of.method_rows(params, rows_of.methods(params)),

@@ -14,10 +14,17 @@ import pandas as pd
 
 from safeecgmatch.config import PROPOSED, Params
 from safeecgmatch.errors import UserError
-from safeecgmatch.reporting.barriers import generated
 from safeecgmatch.reporting.claims import Check, Claims, Reading, Setting
 from safeecgmatch.reporting.contrasts import MSP, OWN, placebo
-from safeecgmatch.reporting.names import arm_name, branch_name, dataset_name, method_name, metric_name, variant_name
+from safeecgmatch.reporting.names import (
+    arm_name,
+    branch_name,
+    dataset_name,
+    is_generated,
+    method_name,
+    metric_name,
+    variant_name,
+)
 from safeecgmatch.reporting.published import benchmark_methods
 from safeecgmatch.reporting.sources import with_corpora
 from safeecgmatch.reporting.statistics import Difference, Summary, relation, student_interval, summarise
@@ -165,7 +172,7 @@ def check_in(study: Study, claims: Claims, check: Check, setting: Setting, readi
     empty = CheckResult(check, setting, candidate, rival)
     if setting.dataset not in study.params.grid.datasets:
         return replace(empty, absent=NOT_IN_STUDY)
-    if generated(study.params, setting.dataset):
+    if is_generated(study.params, setting.dataset):
         return replace(empty, absent="generated data, no verdict")
     if check.kind == "purity":
         return _purity(study, claims, empty)

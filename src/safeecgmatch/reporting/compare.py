@@ -3,66 +3,39 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import Any
 
 import pandas as pd
 
-from safeecgmatch.config import Params
-from safeecgmatch.reporting.barriers import barriers, generated
-from safeecgmatch.reporting.names import higher_is_better
-from safeecgmatch.reporting.published import PublishedCell, published
-from safeecgmatch.reporting.results import SeedMean
+from safeecgmatch.config import PROPOSED, Params
+from safeecgmatch.reporting.deviations import Deviation
+from safeecgmatch.reporting.names import dataset_name, higher_is_better, is_generated, metric_name
+from safeecgmatch.reporting.printing import DAGGER, MINUS, MISSING, markdown_table, plus_minus, render, signed, tex
+from safeecgmatch.reporting.published import ROUNDING, published_frame
+from safeecgmatch.reporting.results import records
 from safeecgmatch.reporting.statistics import CONFIDENCE, TIE, Summary
 from safeecgmatch.reporting.tables import Table
 
-ROUNDING = 0.0005  # of a number printed with three decimals
 NOTE = (
     "Descriptive: our mean less the printed one, with a 95 % Welch interval from the printed standard deviation and "
     "n = 3 (Table 2's population values rescaled), widened by the rounding of the print. Where the study differs from "
     "the paper's setting, levels are not compared. Kendall's tau-b compares the order of rows with one reading. No "
     "verdict is formed here: three seeds against three cannot tell a difference of 0.02 from none."
 )
-PAPER_TABLES = {"table2_ablation": "ablation", "table3_benchmark": "benchmark", "table4_sensitivity": "sensitivity"}
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """One printed cell of the paper beside ours; NaN where a level may not be compared."""
-
-    table: str
-    row: str
-    label: str
-    paper: PublishedCell
-    ours: SeedMean
-    difference: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
-class ColumnComparison:
-    """One column of a paper table (dataset, OOD level, metric): its cells, rank agreement and barrier."""
-
-    table: str
-    dataset: str
-    ood: int
-    metric: str
-    cells: list[Comparison]
-    tau: float
-    barrier: str
-    generated: bool
-
-    def rivals(self, cell: Comparison) -> list[float]:
-        """Our means of the other methods; one that has several readings counts by its best."""
-        best: dict[str, float] = {}
-        for other in self.cells:
-            if other.paper.row != cell.paper.row and other.ours.summary:
-                mean = other.ours.summary.mean
-                known = best.setdefault(other.paper.row, mean)
-                best[other.paper.row] = max(known, mean) if higher_is_better(self.metric) else min(known, mean)
-        return list(best.values())
+PLACES = "In brackets the place in the column; readings of one method do not compete, and the best counts for others."
+GENERATED = "Nothing is compared: our numbers come from generated data."
+UNKNOWN = "Nothing is compared: the paper has none of these settings."
+PAPER_TABLES = {"2": "ablation", "3": "benchmark", "4": "sensitivity"}  # Table 1 repeats rows of Table 3
+TITLES = {"benchmark": "Table 3", "ablation": "Table 2 (ablation)", "sensitivity": "Table 4 (sensitivity)"}
+HEADS = ["paper", "ours", "difference"]
+METRICS_SIDE_BY_SIDE = 2  # more would be too small in print
+PANEL = ["table", "dataset", "ood"]
+CELL = ["dataset", "published", "ood", "metric"]
+CSV = [
+    *PANEL, "metric", "row", "label", "paper_mean", "paper_std", "ours_mean", "ours_std", "ours_seeds", "difference",
+    "low", "high", "column_tau", "not_compared",
+]  # fmt: skip
 
 
 def difference_to_print(ours: Summary, paper: Summary, confidence: float = CONFIDENCE) -> tuple[float, float, float]:
@@ -78,98 +51,158 @@ def difference_to_print(ours: Summary, paper: Summary, confidence: float = CONFI
     return difference, difference - half, difference + half
 
 
-def kendall_tau(pairs: list[tuple[float, float]]) -> float:
+def kendall_tau(first: Iterable[float], second: Iterable[float]) -> float:
     """tau-b between two orders of the same rows; NaN for fewer than two."""
     from scipy.stats import kendalltau
 
-    return float(kendalltau(*zip(*pairs, strict=True)).statistic) if len(pairs) > 1 else math.nan
+    pair = list(first), list(second)
+    return float(kendalltau(*pair).statistic) if len(pair[0]) > 1 else math.nan
 
 
-def compare_column(
-    table: str, dataset: str, metric: str, cells: list[tuple[str, str, PublishedCell, SeedMean]], params: Params
-) -> ColumnComparison:
-    """Levels are compared at the paper's setting alone, the order of the rows on real data of any size."""
-    barrier, made_up = ", ".join(barriers(params, dataset)), generated(params, dataset)
-    nothing = (math.nan, math.nan, math.nan)
-    compared = [
-        Comparison(
-            table,
-            row,
-            label,
-            paper,
-            ours,
-            *(nothing if barrier or ours.summary is None else difference_to_print(ours.summary, paper.summary)),
-        )
-        for row, label, paper, ours in cells
-    ]
-    once = Counter(paper.row for _, _, paper, _ in cells)
-    ranked = [
-        (c.paper.mean, c.ours.summary.mean)
-        for c in compared
-        if c.ours.summary is not None and once[c.paper.row] == 1 and not made_up
-    ]
-    return ColumnComparison(table, dataset, cells[0][2].ood, metric, compared, kendall_tau(ranked), barrier, made_up)
-
-
-def compare(tables: list[Table], params: Params) -> list[ColumnComparison]:
-    """Every column of Tables 2, 3 and 4 that both the paper and this study have."""
-    found = []
-    for table in tables:
-        if table.name not in PAPER_TABLES:
-            continue
-        printed = published(PAPER_TABLES[table.name])
-        levels = list(dict.fromkeys(row.runs.ood for row in table.rows))
-        for dataset in dict.fromkeys(column.dataset for column in table.columns):
-            for ood in levels:
-                for j, column in enumerate(table.columns):
-                    cells = []
-                    for row, values in zip(table.rows, table.values, strict=True):
-                        key = (dataset, row.published, ood, column.metric)
-                        if column.dataset == dataset and row.runs.ood == ood and key in printed:
-                            cells.append((row.key, row.label, printed[key], values[j]))
-                    if cells:
-                        found.append(compare_column(PAPER_TABLES[table.name], dataset, column.metric, cells, params))
-    return found
-
-
-def comparison_frame(columns: list[ColumnComparison]) -> pd.DataFrame:
-    lines: list[dict[str, Any]] = []
-    for column in columns:
-        for cell in column.cells:
-            ours = cell.ours.summary or Summary(math.nan, math.nan, 0)
-            lines.append(
-                {
-                    "table": column.table,
-                    "dataset": column.dataset,
-                    "ood": column.ood,
-                    "metric": column.metric,
-                    "row": cell.row,
-                    "label": cell.label,
-                    "paper_mean": cell.paper.mean,
-                    "paper_std": cell.paper.std,
-                    "ours_mean": ours.mean,
-                    "ours_std": ours.std,
-                    "ours_seeds": ours.seeds,
-                    "difference": cell.difference,
-                    "low": cell.low,
-                    "high": cell.high,
-                    "column_tau": column.tau,
-                    "not_compared": column.barrier,
-                }
-            )
-    return pd.DataFrame(lines)
-
-
-def place_of(value: float, others: list[float], metric: str) -> int:
+def place_of(value: float, others: Iterable[float], metric: str) -> int:
     """1 for the best; equal means share the better place."""
     sign = 1 if higher_is_better(metric) else -1
     return 1 + sum(sign * (other - value) > TIE for other in others)
 
 
-def place(column: ColumnComparison, cell: Comparison) -> tuple[int, int | None]:
-    """Of a row in the paper's column and in ours; generated data have no place beside the paper's."""
-    printed = {other.paper.row: other.paper.mean for other in column.cells}
-    paper = place_of(cell.paper.mean, list(printed.values()), column.metric)
-    if column.generated or cell.ours.summary is None:
-        return paper, None
-    return paper, place_of(cell.ours.summary.mean, column.rivals(cell), column.metric)
+def beside(table: Table) -> pd.DataFrame:
+    """The cells of one of our tables that the paper prints too, column by column, with what it prints."""
+    name = PAPER_TABLES[table.number]
+    cells = table.cells.merge(published_frame(name), on=CELL).assign(table=name)
+    cells = cells.rename(columns={name: f"ours_{name}" for name in ("mean", "std", "seeds")})
+    order = ["dataset", "ood", "metric"]
+    return cells.sort_values(order, kind="stable", key=lambda values: pd.factorize(values)[0])
+
+
+def compare_column(column: pd.DataFrame, metric: str, barrier: str, generated: bool) -> pd.DataFrame:
+    """Levels are compared at the paper's setting alone, the order of the rows on real data of any size."""
+    known = column["ours_mean"].notna()
+    once = column[known & ~column["published"].duplicated(keep=False) & (not generated)]
+    printed = column.drop_duplicates("published")["paper_mean"]
+    best = column[known].groupby("published")["ours_mean"].agg("max" if higher_is_better(metric) else "min")
+    lines: list[dict[str, Any]] = []
+    for cell in records(column):
+        ours = Summary(cell.ours_mean, cell.ours_std, cell.ours_seeds)
+        paper = Summary(cell.paper_mean, cell.paper_sample_std, cell.paper_seeds)
+        nothing = bool(barrier) or not ours.seeds
+        difference, low, high = (math.nan,) * 3 if nothing else difference_to_print(ours, paper)
+        rivals = best.drop(cell.published, errors="ignore")
+        lines.append(
+            {
+                "difference": difference, "low": low, "high": high,
+                "paper_place": place_of(paper.mean, printed, metric),
+                "ours_place": 0 if generated or not ours.seeds else place_of(ours.mean, rivals, metric),
+                "ours_among": 1 + len(rivals),
+            }
+        )  # fmt: skip
+    found = pd.concat([column, pd.DataFrame(lines, column.index)], axis=1)
+    tau = kendall_tau(once["paper_mean"], once["ours_mean"])
+    return found.assign(column_tau=tau, not_compared=barrier, generated=generated)
+
+
+def compare(tables: list[Table], params: Params, differences: list[Deviation]) -> pd.DataFrame:
+    """Every cell of Tables 2, 3 and 4 that both the paper and this study have; the columns `CSV`, and places."""
+    columns = []
+    for cells in (beside(table) for table in tables if table.number in PAPER_TABLES):
+        for (_, dataset, _, metric), column in cells.groupby([*PANEL, "metric"], sort=False):
+            barrier = ", ".join(row.short for row in differences if row.dataset in ("", dataset))
+            columns.append(compare_column(column, str(metric), barrier, is_generated(params, str(dataset))))
+    nothing = pd.DataFrame(columns=[*CSV, "generated"]).astype({"generated": bool})
+    return pd.concat(columns, ignore_index=True) if columns else nothing
+
+
+def why_nothing(comparison: pd.DataFrame) -> str:
+    """Why no number of ours stands beside one of the paper's; empty where some do."""
+    return UNKNOWN if comparison.empty else GENERATED if comparison["generated"].all() else ""
+
+
+def panels(comparison: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """All metrics of one table, dataset and OOD level, by title; nothing generated stands beside the paper."""
+    real = comparison[~comparison["generated"]]
+    return {
+        f"{TITLES[str(table)]}, {dataset_name(str(dataset)).name}, {ood} % OOD": panel
+        for (table, dataset, ood), panel in real.groupby(PANEL, sort=False)
+    }
+
+
+def cell_texts(cell: Any, style: str) -> list[str]:
+    """Published and ours with their places, and the difference with its interval where levels may be compared."""
+    paper = f"{plus_minus(cell.paper_mean, cell.paper_std, style)} ({cell.paper_place})"
+    dagger = DAGGER[style] if 0 < cell.ours_seeds < cell.seeds_asked else ""
+    place = f" ({cell.ours_place})" if cell.ours_place else ""
+    ours = plus_minus(cell.ours_mean, cell.ours_std, style) + dagger + place
+    difference = MISSING[style]
+    if not math.isnan(cell.difference):
+        interval = "" if math.isnan(cell.low) else f" [{signed(cell.low)}, {signed(cell.high)}]"
+        difference = f"{signed(cell.difference)}{interval}".replace("-", MINUS[style])
+    return [paper, ours, difference]
+
+
+def panel_lines(panel: pd.DataFrame, style: str) -> list[list[str]]:
+    """A line for each row: its label, then paper, ours and difference of each metric."""
+    return [
+        [
+            tex(str(label)) if style == "tex" else str(label),
+            *(text for cell in records(cells) for text in cell_texts(cell, style)),
+        ]
+        for (_, label), cells in panel.groupby(["row", "label"], sort=False)
+    ]
+
+
+def panel_notes(panel: pd.DataFrame) -> list[str]:
+    """Rank agreement per metric, and why levels are not compared."""
+    taus = panel.drop_duplicates("metric").dropna(subset="column_tau")
+    texts = [f"{metric_name(column.metric)} {column.column_tau:+.2f}" for column in records(taus)]
+    notes = [f"Kendall's tau of the order: {', '.join(texts)}."] if texts else []
+    barrier = panel["not_compared"].iloc[0]
+    return notes + ([f"Levels are not compared: {barrier}."] if barrier else [])
+
+
+def comparison_markdown(comparison: pd.DataFrame, source: str, remark: str) -> str:
+    found = panels(comparison)
+    parts = ["# Paper versus ours", *([NOTE, PLACES, remark] if found else [why_nothing(comparison)]), source]
+    for title, panel in found.items():
+        heads = ["Row", *(f"{metric_name(metric)} {head}" for metric in panel["metric"].unique() for head in HEADS)]
+        parts += [f"## {title}", markdown_table(heads, panel_lines(panel, "md")).rstrip(), *panel_notes(panel)]
+    return "\n\n".join(parts) + "\n"
+
+
+def comparison_tex(comparison: pd.DataFrame, source: str, remark: str) -> str:
+    prepared: list[dict[str, Any]] = []
+    for title, panel in panels(comparison).items():
+        metrics = list(panel["metric"].unique())
+        pairs = [
+            metrics[start : start + METRICS_SIDE_BY_SIDE] for start in range(0, len(metrics), METRICS_SIDE_BY_SIDE)
+        ]
+        first = [] if prepared else [NOTE, PLACES, remark]
+        table, dataset, ood = panel[PANEL].iloc[0]
+        prepared.append(
+            {
+                "label": f"tab:paper_vs_ours_{table}_{dataset}_{ood}",
+                "caption": tex(f"Paper versus ours: {title}. {source}"),
+                "notes": [tex(note.replace("`", "")) for note in [*panel_notes(panel), *first]],
+                "parts": [
+                    {
+                        "metrics": [metric_name(metric) for metric in pair],
+                        "lines": [" & ".join(line) for line in panel_lines(panel[panel["metric"].isin(pair)], "tex")],
+                    }
+                    for pair in pairs
+                ],
+            }
+        )
+    return render("paper_vs_ours.tex.j2", panels=prepared, nothing=why_nothing(comparison), heads=HEADS)
+
+
+def rank_grid(comparison: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
+    """The place of SafeECGMatch in every column of Table 3, paper and ours, under each reading."""
+    own = comparison[(comparison["table"] == "benchmark") & (comparison["published"] == PROPOSED)]
+    places = [
+        f"{cell.paper_place} / " + (f"{cell.ours_place} of {cell.ours_among}" if cell.ours_place else MISSING["md"])
+        for cell in records(own)
+    ]
+    where = [f"{dataset_name(cell.dataset).name} {cell.ood} %" for cell in records(own)]
+    named = own.assign(places=places, where=where, metric=own["metric"].map(metric_name))
+    grid = named.pivot_table("places", ["metric", "label"], "where", aggfunc="first", fill_value="–", sort=False)
+    return ["", "paper / ours", *grid.columns], [
+        [*names, *line] for names, line in zip(grid.index, grid.to_numpy(), strict=True)
+    ]

@@ -1,8 +1,8 @@
-"""In what a study differs from the paper's setting, and what that means, from the params of both."""
+"""In what a study differs from the paper's setting, and what that means: the params against the profile `paper`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,11 @@ from safeecgmatch.engine.models import ResNet1D, parameter_count
 from safeecgmatch.engine.views import BAND_SHARE
 from safeecgmatch.files import read_yaml
 from safeecgmatch.leads import LEADS
+from safeecgmatch.profiles import FOLDER, compose_params
 from safeecgmatch.protocols import switches
-from safeecgmatch.reporting.names import dataset_name, method_name
-from safeecgmatch.reporting.provenance import is_generated
+from safeecgmatch.reporting.names import corpus_size, dataset_name, is_generated, method_name
 
+PAPER = "paper"  # the profile with the paper's setting
 SEEN_CLASSES = 3  # in both datasets, under both protocols
 POOL = (3, 2)  # kernel and stride of the backbone's maximum
 COMPARED = ("data.sampling_rate", "split.", "model.", "train.")
@@ -26,11 +27,15 @@ NO_MEANING = ("train.device", "train.threads")  # change bits, not the setting
 
 @dataclass(frozen=True)
 class Deviation:
+    """One line of the list; `short` says it in few words, `dataset` is empty where it holds for all."""
+
     setting: str
     ours: str
     paper: str
     why: str
     meaning: str
+    short: str
+    dataset: str = ""
 
 
 @cache
@@ -38,11 +43,17 @@ def _reasons() -> dict[str, dict[str, str]]:
     return read_yaml(Path(__file__).with_name("deviations.yaml"))
 
 
+@cache
+def paper_params(profiles: Path) -> Params:
+    return compose_params(PAPER, profiles)
+
+
 def shown(value: Any, key: str) -> str:
     text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
     return f"{text} {_reasons().get(key, {}).get('unit', '')}".strip()
 
 
+@cache
 def receptive_field() -> int:
     """In samples, of one entry of the last feature map: kernels and strides along the main path."""
     network = ResNet1D(len(LEADS), SEEN_CLASSES, 1)
@@ -56,6 +67,7 @@ def receptive_field() -> int:
     return field
 
 
+@cache
 def backbone_parameters(width: int) -> int:
     with torch.device("meta"):
         return parameter_count(ResNet1D(len(LEADS), SEEN_CLASSES, width))
@@ -113,59 +125,62 @@ def method_values(params: Params, method: str) -> dict[str, Any]:
     return own | switches(method, params.protocol, section["switches"])
 
 
-def _row(key: str, ours: Any, paper: Any, params: Params, original: Params, suffix: str = "") -> Deviation:
+def deviation(key: str, ours: Any, paper: Any, meaning: str = "", where: str = "", dataset: str = "") -> Deviation:
+    """`where`: the methods or the dataset concerned; deviations.yaml has name, unit and reason of a key."""
     reason = _reasons().get(key, {})
-    name = reason.get("name", key) + suffix
-    texts = shown(ours, key), shown(paper, key)
-    return Deviation(name, *texts, reason.get("why", ""), meaning(key, params, original))
+    name, here = reason.get("name", key), shown(ours, key)
+    short = reason.get("short", f"{name} {{}}").format(here) + (f" of {where}" if where and not dataset else "")
+    setting = f"{name} ({where})" if where else name
+    return Deviation(setting, here, shown(paper, key), reason.get("why", ""), meaning, short, dataset)
 
 
-def deviations(params: Params, paper: Params) -> list[Deviation]:
-    """`paper` is the profile of that name, under the protocol of `params`."""
-    paper = paper.model_copy(update={"protocol": params.protocol})
-    rows = []
-    for dataset in params.grid.datasets:
-        here, there = params.data.source(dataset), paper.data.source(dataset)
-        suffix = f" ({dataset_name(dataset).name})"
-        if here.source == "phantom":
-            rows.append(_row("source", "generated", "real", params, paper, suffix))
-        if here.corpus:
-            rows.append(_row("corpus", ", ".join(here.corpus), "sources not stated", params, paper, suffix))
-        for key in ("labels_per_class", "pool_size"):
-            if getattr(here, key) != getattr(there, key):
-                rows.append(_row(key, getattr(here, key), getattr(there, key), params, paper, suffix))
+def deviations(params: Params, profiles: Path = FOLDER) -> list[Deviation]:
+    """All of them, under the protocol of `params`; none if the study's numbers may be set beside the paper's."""
+    paper = paper_params(profiles).model_copy(update={"protocol": params.protocol})
+    rows = [row for dataset in params.grid.datasets for row in _of_dataset(params, paper, dataset)]
     ours, theirs = leaves(params.model_dump()), leaves(paper.model_dump())
     for key, value in ours.items():
         if key.startswith(COMPARED) and key not in NO_MEANING and value != theirs.get(key):
             value = "each run's own" if value == "run" else value
-            rows.append(_row(key, value, theirs.get(key), params, paper))
-    return rows + _method_deviations(params, paper)
+            rows.append(deviation(key, value, theirs.get(key), meaning(key, params, paper)))
+    return rows + _of_methods(params, paper)
 
 
-def _method_deviations(params: Params, paper: Params) -> list[Deviation]:
+def _of_dataset(params: Params, paper: Params, dataset: str) -> list[Deviation]:
+    here, there = params.data.source(dataset), paper.data.source(dataset)
+    found: dict[str, tuple[Any, Any]] = {}
+    if is_generated(params, dataset):
+        found["source"] = "generated", "real"
+    if here.corpus:
+        found["corpus"] = ", ".join(here.corpus), "sources not stated"
+    for key in ("labels_per_class", "pool_size"):
+        if getattr(here, key) != getattr(there, key):
+            found[key] = getattr(here, key), getattr(there, key)
+    name, sources = dataset_name(dataset).name, corpus_size(here, dataset)
+    rows = {key: deviation(key, *values, where=name, dataset=dataset) for key, values in found.items()}
+    return [replace(row, short=sources) if key == "corpus" else row for key, row in rows.items()]
+
+
+def _of_methods(params: Params, paper: Params) -> list[Deviation]:
     """One row per key and pair of values, with all methods that share it."""
-    groups: dict[tuple[str, str, str], list[str]] = {}
+    groups: dict[tuple[str, Any, Any], list[str]] = {}
     for method in [*params.grid.methods, PROPOSED]:
         ours, theirs = method_values(params, method), method_values(paper, method)
         for key in ours:
             if ours[key] != theirs.get(key):
-                group = (key, shown(ours[key], key), shown(theirs.get(key), key))
-                groups.setdefault(group, []).append(method_name(method).name)
-    return [
-        Deviation(
-            f"{_reasons().get(key, {}).get('name', key)} ({', '.join(names)})",
-            ours,
-            theirs,
-            _reasons().get(key, {}).get("why", ""),
-            "",
-        )
-        for (key, ours, theirs), names in groups.items()
-    ]
+                groups.setdefault((key, ours[key], theirs.get(key)), []).append(method_name(method).name)
+    return [deviation(*values, where=", ".join(names)) for values, names in groups.items()]
+
+
+def barriers(params: Params, dataset: str, profiles: Path = FOLDER) -> list[str]:
+    """Why the levels of a dataset may not be set beside the paper's, in few words; gaps and ranks may be, unless the
+    data are generated."""
+    return [row.short for row in deviations(params, profiles) if row.dataset in ("", dataset)]
 
 
 def comparability(params: Params, rows: list[Deviation]) -> str:
     """The first sentence of a report: what may be set beside the paper's numbers."""
-    if is_generated(params):
+    if any(is_generated(params, dataset) for dataset in params.grid.datasets):
         return (
             "The signals are generated. These numbers show that every part of the study works; neither levels, nor "
             "ranks, nor gaps say anything about the paper's claims."

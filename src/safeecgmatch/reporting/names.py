@@ -35,11 +35,15 @@ def dataset_name(dataset: str) -> Name:
     return Name(**_names()["datasets"].get(dataset, {"name": dataset}))
 
 
+def is_generated(params: Params, dataset: str) -> bool:
+    return params.data.source(dataset).source == "phantom"
+
+
 def data_name(params: Params, dataset: str) -> Name:
     """The dataset where its records are real, with the corpus where they are a part of it; what was generated in its
     layout is named as that, and not cited."""
     real, source = dataset_name(dataset), params.data.source(dataset)
-    if source.source == "phantom":
+    if is_generated(params, dataset):
         return Name(f"Generated ({real.name})")
     return replace(real, name=f"{real.name} ({len(source.corpus)} sources)") if source.corpus else real
 

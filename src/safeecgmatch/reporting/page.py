@@ -14,7 +14,7 @@ from typing import Any
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from safeecgmatch.reporting.render import markdown_table, render, to_markdown
+from safeecgmatch.reporting.printing import markdown_table, render, to_markdown
 from safeecgmatch.reporting.tables import Table
 
 

@@ -11,7 +11,7 @@ from safeecgmatch.metrics import BINS
 from safeecgmatch.predictions import CONFIDENCE_SCORE, OWN_SCORE
 from safeecgmatch.protocols import read_protocol
 from safeecgmatch.reporting.claims import load_claims
-from safeecgmatch.reporting.names import branch_name, corpus_size, data_name, dataset_name, method_name
+from safeecgmatch.reporting.names import branch_name, corpus_size, data_name, dataset_name, in_table_order, method_name
 from safeecgmatch.reporting.results import Results
 
 SOURCES = {
@@ -55,13 +55,9 @@ def data_sources(params: Params) -> str:
     return "; ".join(SOURCES[source].format(" and ".join(names)) for source, names in by_source.items())
 
 
-def is_generated(params: Params) -> bool:
-    return any(params.data.source(dataset).source == "phantom" for dataset in params.grid.datasets)
-
-
-def accepted_as_unseen(params: Params) -> list[str]:
+def accepted_as_unseen(methods: Iterable[str]) -> list[str]:
     """A note on the unseen share of accepted records, for a method whose pseudo-labels may also say "unseen"."""
-    names = [method_name(method).name for method in params.grid.methods if method in ALSO_ACCEPT_UNSEEN]
+    names = [method_name(method).name for method in ALSO_ACCEPT_UNSEEN if method in set(methods)]
     return [
         f"{name} also accepts records as unseen: its share is that of unseen records taken for a seen class among all "
         "that it accepted."
@@ -98,11 +94,11 @@ def provenance(params: Params, runs: pd.DataFrame) -> str:
 
 
 def release_notes(params: Params, runs: pd.DataFrame) -> list[str]:
-    """What the published code does to three rows; nothing under another protocol."""
+    """What the published code does to three of the methods of these runs; nothing under another protocol."""
     if params.protocol != PUBLISHED_CODE:
         return []
     notes = []
-    methods = params.grid.methods
+    methods = set(runs["method"])
     if "safestudent" in methods:
         flagged = runs[(runs["method"] == "safestudent") & runs["no_competitor"].eq(True)]
         dropped = ", ".join(flagged["cell"]) or "none here"
@@ -116,7 +112,7 @@ def release_notes(params: Params, runs: pd.DataFrame) -> list[str]:
         )
     if "complematch" in methods:
         notes.append("CompleMatch: in the published code it is TS-TFC under another name; the two rows are equal.")
-    if "cinc21" in params.grid.datasets and 60 in params.grid.ood_levels and not params.data.switches:
+    if (runs["dataset"].eq("cinc21") & runs["ood"].eq(60)).any() and not params.data.switches:
         notes.append(
             "CinC21 at 60 %: the published code takes Rhythm, CD and Other as seen classes there, in one fixed split; "
             "it is another task than at 30 %."
@@ -124,10 +120,10 @@ def release_notes(params: Params, runs: pd.DataFrame) -> list[str]:
     return notes
 
 
-def floor_notes(params: Params, metrics: pd.DataFrame, runs: pd.DataFrame) -> list[str]:
+def floor_notes(params: Params, metrics: pd.DataFrame, runs: pd.DataFrame, datasets: Iterable[str]) -> list[str]:
     """What an ECE of zero would look like: the noise of so many test records in so many bins."""
     parts = []
-    for dataset in params.grid.datasets:
+    for dataset in dict.fromkeys(datasets):
         floors = metrics.loc[(metrics["metric"] == "ece_floor") & (metrics["dataset"] == dataset), "value"]
         records = runs.loc[runs["dataset"] == dataset, "test"].dropna() if "test" in runs else pd.Series(dtype=float)
         if len(floors):
@@ -148,7 +144,7 @@ def branch_notes(params: Params, runs: pd.DataFrame, results: Results) -> list[s
         if len(results.branches.get(method, [])) < 2:
             continue
         parts = []
-        done = runs[(runs["method"] == method) & (runs["state"] == "done")]
+        done = runs[(runs["row"] == method) & (runs["state"] == "done")]
         for (dataset, ood), rows in done.groupby(["dataset", "ood"], sort=False):
             chosen = [
                 f"{branch_name(str(branch))} ({seed_list(members)})"
@@ -162,10 +158,10 @@ def branch_notes(params: Params, runs: pd.DataFrame, results: Results) -> list[s
     return notes
 
 
-def score_notes(runs: pd.DataFrame, methods: list[str]) -> list[str]:
-    """Which unseen-class score stands behind a row."""
+def score_notes(runs: pd.DataFrame) -> list[str]:
+    """Which unseen-class score stands behind a method's rows."""
     own, plain = [], []
-    for method in methods:
+    for method in in_table_order(list(runs["method"].unique())):
         rows = runs[(runs["method"] == method) & (runs["state"] == "done")]
         name = method_name(method)
         if rows["unseen_score"].eq(OWN_SCORE).any():

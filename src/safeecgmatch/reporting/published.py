@@ -7,10 +7,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from safeecgmatch.files import read_yaml
 from safeecgmatch.reporting.statistics import Summary
 
 MERGED_LEVELS = (30, 60)
+ROUNDING = 0.0005  # of a number printed with three decimals
 TABLES = ("summary", "ablation", "benchmark", "sensitivity")
 
 
@@ -42,9 +45,9 @@ def _content() -> dict[str, Any]:
     return read_yaml(Path(__file__).with_name("published.yaml"))
 
 
-def paper_setting() -> dict[str, Any]:
-    """Sizes, schedule and thresholds of the paper's runs."""
-    return _content()["setting"]
+def published_labels() -> dict[str, dict[str, int]]:
+    """By dataset, how many labels the paper trains with, and how many it validates with."""
+    return _content()["labels"]
 
 
 @cache
@@ -80,6 +83,13 @@ def published_cells() -> tuple[PublishedCell, ...]:
 def published(table: str) -> dict[tuple[str, str, int, str], PublishedCell]:
     """The cells of one table by (dataset, row, OOD level, metric)."""
     return {(c.dataset, c.row, c.ood, c.metric): c for c in published_cells() if c.table == table}
+
+
+def published_frame(table: str) -> pd.DataFrame:
+    """The same with a line for each cell; the row is in the column `published`, as in the tables of this study."""
+    lines = [(*key, cell.mean, cell.std, cell.summary.std, cell.seeds) for key, cell in published(table).items()]
+    columns = ["dataset", "published", "ood", "metric", "paper_mean", "paper_std", "paper_sample_std", "paper_seeds"]
+    return pd.DataFrame(lines, columns=columns)
 
 
 def benchmark_methods() -> list[str]:

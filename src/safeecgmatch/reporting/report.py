@@ -12,18 +12,17 @@ import pandas as pd
 from safeecgmatch.config import Params
 from safeecgmatch.errors import UserError
 from safeecgmatch.files import atomic_path, write_text
-from safeecgmatch.profiles import FOLDER, compose_params
+from safeecgmatch.profiles import FOLDER
 from safeecgmatch.reporting import sections
 from safeecgmatch.reporting.audits import Finding, audit_findings
 from safeecgmatch.reporting.catalogue import build_tables
 from safeecgmatch.reporting.checks import read_study
-from safeecgmatch.reporting.compare import ColumnComparison, compare, comparison_frame
-from safeecgmatch.reporting.compare_render import comparison_markdown, comparison_tex
+from safeecgmatch.reporting.compare import CSV, compare, comparison_markdown, comparison_tex
 from safeecgmatch.reporting.deviations import Deviation, deviations
 from safeecgmatch.reporting.figures import write_figures
 from safeecgmatch.reporting.page import Block, Heading, Numbers, Text, to_html, to_readme
+from safeecgmatch.reporting.printing import render, tex, to_markdown, to_tex
 from safeecgmatch.reporting.provenance import provenance, variant_note
-from safeecgmatch.reporting.render import render, tex, to_markdown, to_tex
 from safeecgmatch.reporting.results import Results
 from safeecgmatch.reporting.rows import methods
 from safeecgmatch.reporting.tables import Table
@@ -39,7 +38,8 @@ from safeecgmatch.reporting.verdicts import (
 
 BIBLIOGRAPHY = Path(__file__).with_name("references.bib")
 PLOTS = ("corpus", "sources", "budget", "training", "reliability", "ood_scores", "refusal", "confusion")
-PAPER = "paper"  # the profile with the paper's setting
+LISTED = ["setting", "ours", "paper", "why", "meaning"]  # of a deviation
+FEWEST_SETTINGS = 4  # the middle half of fewer is no half
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Content:
     params: Params
     runs: pd.DataFrame
     tables: list[Table]
-    columns: list[ColumnComparison]
+    comparison: pd.DataFrame
     judgements: list[Judgement]
     fixed: list[str]
     findings: list[Finding]
@@ -96,18 +96,13 @@ def page(content: Content) -> list[Block]:
         *sections.deviation_table(content.differences),
     ]
     for table in content.tables:
-        blocks += [Heading(table.title), Numbers(table)]
+        blocks += [Heading(f"Table {table.number}: {table.title}"), Numbers(table)]
     return [
         *blocks,
-        Heading("Over all settings"),
-        Text(
-            "Interquartile mean over the settings, for each seed; its mean with a 95 % interval over the seeds. "
-            "Descriptive. (T): after temperature scaling on validation."
-        ),
-        sections.over_settings(params, content.over_settings),
+        *sections.over_settings(params, content.over_settings),
         *sections.source_blocks(params, content.plots["corpus"], content.plots["sources"]),
         Heading("Paper versus ours"),
-        *sections.against_the_paper(params, content.columns),
+        *sections.against_the_paper(params, content.comparison),
         Heading("Figures"),
         *sections.overview_figures(params, content.figures),
         *sections.figures_by_setting(params),
@@ -122,23 +117,23 @@ def page(content: Content) -> list[Block]:
 
 def write_tables(folder: Path, content: Content) -> None:
     """Each table as .tex, .md and .csv, all in appendix.tex, paper versus ours, the claims, references.bib."""
-    params, columns = content.params, content.columns
+    params, comparison = content.params, content.comparison
     for table in content.tables:
         (folder / f"{table.name}.tex").write_text(to_tex(table), encoding="utf-8")
         notes = "\n\n".join([f"{table.caption} {table.source}", to_markdown(table).rstrip(), *table.notes])
         (folder / f"{table.name}.md").write_text(f"{notes}\n", encoding="utf-8")
         table.frame().to_csv(folder / f"{table.name}.csv", index=False)
     source, remark = provenance(params, content.runs), variant_note(params, methods(params))
-    (folder / "paper_vs_ours.tex").write_text(comparison_tex(columns, source, remark), encoding="utf-8")
-    (folder / "paper_vs_ours.md").write_text(comparison_markdown(columns, source, remark), encoding="utf-8")
-    comparison_frame(columns).to_csv(folder / "paper_vs_ours.csv", index=False)
+    (folder / "paper_vs_ours.tex").write_text(comparison_tex(comparison, source, remark), encoding="utf-8")
+    (folder / "paper_vs_ours.md").write_text(comparison_markdown(comparison, source, remark), encoding="utf-8")
+    comparison[CSV].to_csv(folder / "paper_vs_ours.csv", index=False)
     claims_frame(content.judgements).to_csv(folder / "claims.csv", index=False)
     evidence_frame(content.judgements).to_csv(folder / "claims_evidence.csv", index=False)
     content.over_settings.to_csv(folder / "over_settings.csv", index=False)
-    pd.DataFrame([vars(row) for row in content.differences]).to_csv(folder / "deviations.csv", index=False)
+    pd.DataFrame(content.differences).reindex(columns=LISTED).to_csv(folder / "deviations.csv", index=False)
     shutil.copyfile(BIBLIOGRAPHY, folder / BIBLIOGRAPHY.name)
-    names, title = [table.name for table in content.tables], tex(content.title.replace("`", ""))
-    appendix = render("appendix.tex.j2", title=title, tables=names, bibliography=bibliography())
+    title = tex(content.title.replace("`", ""))
+    appendix = render("appendix.tex.j2", title=title, tables=content.tables, bibliography=bibliography())
     (folder / "appendix.tex").write_text(appendix, encoding="utf-8")
 
 
@@ -152,16 +147,17 @@ def write_report(params: Params, folder: Path, profiles: Path = FOLDER) -> None:
     with atomic_path(folder / "figures") as partial:
         partial.mkdir()
         names = write_figures(partial, params, Results(metrics, runs, contrasts), plots, forest_frame(study))
+    differences, over_settings = deviations(params, profiles), over_settings_frame(study)
     content = Content(
         params,
         runs,
         tables,
-        compare(tables, params),
+        compare(tables, params, differences),
         judge(study),
         notes(study),
         audit_findings(),
-        deviations(params, compose_params(PAPER, profiles)),
-        over_settings_frame(study),
+        differences,
+        over_settings[over_settings["settings"] >= FEWEST_SETTINGS],
         plots,
         names,
     )

@@ -1,114 +1,103 @@
-"""Values of metrics.csv and contrasts.csv by meaning: of which row, which branch, over which seeds."""
+"""Means over the seeds, from metrics.csv, and paired gains, from contrasts.csv, by the name of a row.
+
+A row is named as in contrasts.csv and plots/: `calimatch` is the prediction that the method reports,
+`safeecgmatch-learned_t@time` that of a branch, and `a - b` the gain of row a over row b.
+"""
 
 from __future__ import annotations
 
-import math
-from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
-from safeecgmatch.reporting.names import higher_is_better
-from safeecgmatch.reporting.statistics import TIE, Summary, distinct, student_interval, summarise
+from safeecgmatch.reporting.statistics import Summary, student_interval
 
-REPORTED = ""  # stands for the branch that the method reports by default
 UNBOUNDED = ("nll", "brier", "temperature", "t_class", "t_ova", "t_class_second", "t_ova_second")
+VALUE = ["dataset", "row", "ood", "metric", "scaling"]  # what one printed number is of
+SETTING = ["dataset", "row", "ood"]
+OVER = " - "  # between the two rows of a gain
 
 
-@dataclass(frozen=True)
-class RunsOf:
-    """Which runs a line of a table stands for: the columns `row` and `ood` of metrics.csv, and a branch."""
+class Gain(NamedTuple):
+    """A paired difference with its interval; positive is better for the first row."""
 
-    row: str
-    ood: int
-    branch: str = REPORTED
-
-
-@dataclass(frozen=True)
-class SeedMean:
-    """Mean over the seeds that exist, of those that the grid asks for; None where there is no seed at all."""
-
-    summary: Summary | None
-    expected: int
-    mark: str = ""
-    merged: bool = False
-    bounded: bool = True  # to [0, 1]
-
-    @property
-    def incomplete(self) -> bool:
-        return self.summary is not None and self.summary.seeds < self.expected
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        return student_interval(self.summary, self.bounded) if self.summary else (math.nan, math.nan)
-
-
-@dataclass(frozen=True)
-class Gain(SeedMean):
-    """A paired difference with its interval, both from contrasts.csv; positive is better for the first row."""
-
-    low: float = math.nan
-    high: float = math.nan
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        return self.low, self.high
+    mean: float
+    low: float
+    high: float
 
 
 class Results:
-    """The counted rows of metrics.csv, indexed once, the seeds that runs.csv asks for, and the paired differences."""
+    """All that tables and figures print; what is not there has no seeds."""
 
     def __init__(self, metrics: pd.DataFrame, runs: pd.DataFrame, contrasts: pd.DataFrame | None = None) -> None:
-        self._values: dict[tuple, dict[int, float]] = defaultdict(dict)
-        self._asked: dict[tuple, set[int]] = defaultdict(set)
-        self.branches: dict[str, list[str]] = defaultdict(list)  # by row
-        self.reported: dict[str, str] = {}  # branch by row, that of the last run
-        for dataset, row, ood, seed in runs[["dataset", "row", "ood", "seed"]].itertuples(index=False):
-            self._asked[dataset, row, ood].add(int(seed))
-        columns = ["dataset", "row", "ood", "branch", "scaling", "metric", "reported", "seed", "value"]
-        for line in metrics.loc[metrics["counted"], columns].itertuples(index=False):
-            dataset, row, ood, branch, scaling, metric, reported, seed, value = line
-            for name in [branch, REPORTED] if reported else [branch]:
-                self._values[dataset, row, ood, name, scaling, metric][int(seed)] = float(value)
-            if scaling == "none" and branch not in self.branches[row]:
-                self.branches[row].append(branch)
-            if scaling == "none" and reported:
-                self.reported[row] = branch
-        self._gains: dict[tuple, tuple[float, float, float, int]] = {}
-        columns = ["dataset", "ood", "metric", "scaling", "candidate", "rival", "estimate", "low", "high", "seeds"]
-        for *key, estimate, low, high, seeds in () if contrasts is None else contrasts[columns].itertuples(index=False):
-            *measure, candidate, rival = key
-            self._gains[*measure, candidate, rival] = (estimate, low, high, seeds)
-            self._gains[*measure, rival, candidate] = (-estimate, -high, -low, seeds)
+        counted = metrics[metrics["counted"]]
+        of_branches = counted.assign(row=counted["row"] + "@" + counted["branch"])
+        named = pd.concat([counted[counted["reported"]], of_branches])
+        self._by_seed = named.pivot(index=VALUE, columns="seed", values="value")
+        summaries = pd.DataFrame(
+            {
+                "mean": self._by_seed.mean(axis=1),
+                "std": self._by_seed.std(axis=1, ddof=1),
+                "seeds": self._by_seed.count(axis=1),
+            }
+        )
+        self._found = pd.concat([summaries, _both_ways(contrasts)]) if contrasts is not None else summaries
+        self._asked = runs.groupby(SETTING)["seed"].nunique()
+        plain = counted[counted["scaling"] == "none"]
+        self.branches = plain.groupby("row", sort=False)["branch"].unique().map(list).to_dict()
+        self.reported = plain[plain["reported"]].groupby("row")["branch"].last().to_dict()  # by row
 
-    def by_seed(self, dataset: str, chosen: RunsOf, metric: str, scaling: str = "none") -> dict[int, float]:
-        """In the order in which params.yaml lists the seeds."""
-        return self._values.get((dataset, chosen.row, chosen.ood, chosen.branch, scaling, metric), {})
+    def values_of(self, wanted: pd.DataFrame) -> pd.DataFrame:
+        """The columns `VALUE` of `wanted`, each line with its mean, spread, interval, seeds and seeds asked for."""
+        found = self._found.reindex(pd.MultiIndex.from_frame(wanted[VALUE])).reset_index()
+        found["seeds"] = found["seeds"].fillna(0).astype(int)
+        trained = found.assign(row=found["row"].str.split("@").str[0])
+        asked = self._asked.reindex(pd.MultiIndex.from_frame(trained[SETTING])).to_numpy()
+        found["seeds_asked"] = pd.Series(asked, found.index).fillna(found["seeds"]).astype(int)
+        intervals = [
+            (line.low, line.high)
+            if OVER in line.row
+            else student_interval(Summary(line.mean, line.std, line.seeds), line.metric not in UNBOUNDED)
+            for line in records(found)
+        ]
+        found[["interval_low", "interval_high"]] = np.array(intervals, dtype=float).reshape(-1, 2)
+        return found
 
-    def value(self, dataset: str, chosen: RunsOf, metric: str, scaling: str = "none") -> SeedMean:
-        values = list(self.by_seed(dataset, chosen, metric, scaling).values())
-        expected = len(self._asked.get((dataset, chosen.row, chosen.ood), {})) or len(values)
-        return SeedMean(summarise(values) if values else None, expected, bounded=metric not in UNBOUNDED)
+    def seeds_of(self, wanted: pd.DataFrame) -> pd.DataFrame:
+        """The columns `VALUE` of `wanted` as index, a column for each seed."""
+        return self._by_seed.reindex(pd.MultiIndex.from_frame(wanted[VALUE]))
 
-    def gain(self, dataset: str, ood: int, pair: tuple[str, str], metric: str, scaling: str = "none") -> Gain:
-        """Of the first row of contrasts.csv over the second, whichever way round the file has them."""
-        if (dataset, ood, metric, scaling, *pair) not in self._gains:
-            return Gain(None, 0)
-        estimate, low, high, seeds = self._gains[dataset, ood, metric, scaling, *pair]
-        return Gain(Summary(estimate, math.nan, seeds), seeds, low=low, high=high)
+    def by_seed(self, dataset: str, row: str, ood: int, metric: str, scaling: str = "none") -> dict[int, float]:
+        key: Any = (dataset, row, ood, metric, scaling)
+        if key not in self._by_seed.index:
+            return {}
+        return {int(seed): float(value) for seed, value in self._by_seed.loc[key].dropna().items()}
+
+    def value(self, dataset: str, row: str, ood: int, metric: str, scaling: str = "none") -> Summary | None:
+        key: Any = (dataset, row, ood, metric, scaling)
+        if key not in self._found.index:
+            return None
+        found = self._found.loc[key]
+        return Summary(float(found["mean"]), float(found["std"]), int(found["seeds"]))
+
+    def gain(self, dataset: str, row: str, ood: int, metric: str, scaling: str = "none") -> Gain | None:
+        """Of `a - b`, whichever way round contrasts.csv has the two."""
+        key: Any = (dataset, row, ood, metric, scaling)
+        return Gain(*self._found.loc[key, ["mean", "low", "high"]]) if key in self._found.index else None
 
 
-def tied(first: float, second: float) -> bool:
-    """Means that differ by the rounding of their sums only."""
-    return math.isclose(first, second, rel_tol=0, abs_tol=TIE)
+def records(frame: pd.DataFrame) -> Iterator[Any]:
+    """The lines of a frame, their columns as attributes."""
+    return iter(frame.itertuples(index=False))
 
 
-def marks(values: list[SeedMean], metric: str) -> list[str]:
-    """`best` for the best unrounded mean, `second` for the next that is no tie with it; ties share a mark."""
-    means = [value.summary.mean for value in values if value.summary is not None]
-    ranked = distinct(means, higher_is_better(metric))
-
-    def mark(mean: float) -> str:
-        return next((name for top, name in zip(ranked, ("best", "second"), strict=False) if tied(mean, top)), "")
-
-    return [mark(value.summary.mean) if value.summary else "" for value in values]
+def _both_ways(contrasts: pd.DataFrame) -> pd.DataFrame:
+    """The gains of contrasts.csv, and the same with the two rows in the other order."""
+    turned = contrasts.rename(columns={"candidate": "rival", "rival": "candidate", "low": "high", "high": "low"})
+    turned[["estimate", "low", "high"]] *= -1
+    both = pd.concat([contrasts, turned]).rename(columns={"estimate": "mean"})
+    both["row"] = both["candidate"] + OVER + both["rival"]
+    gains = both.set_index(VALUE)[["mean", "low", "high", "seeds"]]
+    return gains[~gains.index.duplicated()]

@@ -1,23 +1,24 @@
-"""Which runs stand in which row of a table."""
+"""Which rows the tables have, and which runs stand in each."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from safeecgmatch.cells import ARM_OOD, lambda_row, weight_label
-from safeecgmatch.config import PROPOSED, Arm, Params
+from safeecgmatch.cells import ARM_OOD, cells, lambda_row, weight_label
+from safeecgmatch.config import PROPOSED, Params
 from safeecgmatch.reporting.contrasts import placebo
 from safeecgmatch.reporting.names import branch_name, in_table_order, is_paper_variant, method_name, variant_name
 from safeecgmatch.reporting.plot_data import READ
-from safeecgmatch.reporting.results import REPORTED, Results, RunsOf
+from safeecgmatch.reporting.published import benchmark_methods
+from safeecgmatch.reporting.results import OVER, Results
 from safeecgmatch.reporting.twin import CALIMATCH, LEARNED_T, fitted, is_derived
 
 SUPERVISED, LEARNED = "supervised", "learned"
 PAPER_WEIGHTS = (1 / 3, 1.0, 3.0)
 NOT_IN_THE_PAPER = "not in the paper"
 LEARNED_SECTION = "temperatures learned"
-NOT_RUN = "not run"  # a row that no cell has
+VARIANTS_SECTION = "variants of SafeECGMatch"
 ARM_NAMES = {"seen_pool": "filtered pool", "val150": "150 validation labels"}
 RULE_EFFECT = "temperature rule"
 BRANCH_EFFECT = "frequency branch"
@@ -27,38 +28,40 @@ CALIMATCH_TWIN = f"{PROPOSED}-{LEARNED_T}@time"
 
 @dataclass(frozen=True)
 class Row:
-    """One printed line; consecutive rows with the same `key` form a block, a new `section` is announced by a rule.
+    """One printed line; consecutive lines of one row form a block, a new `section` is announced by a rule."""
 
-    `pair`: its values are the paired gains of the first row of contrasts.csv over the second.
-    """
-
-    key: str
+    key: str  # as `Results` names its row
     label: str
-    runs: RunsOf
+    ood: int
     venue: str = ""
     cite: str = ""
     section: str = ""
     ranked: bool = True
     published: str = ""  # the row of the paper's table
-    pair: tuple[str, str] | None = None
+
+    @property
+    def is_gain(self) -> bool:
+        return OVER in self.key
+
+    @property
+    def trainings(self) -> list[str]:
+        """The rows of runs.csv that it rests on."""
+        return [part.partition("@")[0] for part in self.key.split(OVER)]
 
 
 @dataclass(frozen=True)
-class Entry:
+class TableEntry:
     """A method, or one reading of SafeECGMatch: what gets a row in Tables 1 and 3, and its place in the figures."""
 
     method: str
     row: str
-    branch: str
+    branch: str  # empty for the one that the method reports
     label: str
 
     @property
     def key(self) -> str:
-        """As contrasts.csv and plots/ name it."""
+        """As `Results` names it."""
         return f"{self.row}@{self.branch}" if self.branch else self.row
-
-    def runs(self, ood: int) -> RunsOf:
-        return RunsOf(self.row, ood, self.branch)
 
 
 def methods(params: Params) -> list[str]:
@@ -73,18 +76,19 @@ def rules(params: Params) -> dict[str, str]:
     return {PROPOSED: "fitted", **others}
 
 
-def entries(params: Params) -> list[Entry]:
+def entries(params: Params) -> list[TableEntry]:
     """Every method in the order of Table 3, SafeECGMatch under each of its readings."""
     found = []
     for method in methods(params):
         name = method_name(method).name
         if method != PROPOSED:
-            found.append(Entry(method, method, REPORTED, name))
+            found.append(TableEntry(method, method, "", name))
             continue
         for row, rule in rules(params).items():
             both = row != PROPOSED or params.lambda_sum > 0
             found += [
-                Entry(PROPOSED, row, branch, f"{name} ({rule}, {branch})") for branch in (READ if both else READ[1:])
+                TableEntry(PROPOSED, row, branch, f"{name} ({rule}, {branch})")
+                for branch in (READ if both else READ[1:])
             ]
     return found
 
@@ -96,29 +100,25 @@ def trainings(params: Params) -> dict[str, str]:
 
 
 def method_rows(params: Params, chosen: Sequence[str]) -> list[Row]:
-    """A block per method and reading; all are ranked."""
+    """A block per method and reading; those of the paper are ranked, others stand below a rule."""
     rows: list[Row] = []
-    for entry in entries(params):
-        if entry.method in chosen:
-            name = method_name(entry.method)
-            first = entry.method != PROPOSED or not any(row.published == PROPOSED for row in rows)
-            rows += [
-                Row(
-                    entry.key,
-                    entry.label,
-                    entry.runs(ood),
-                    "" if entry.method == PROPOSED else name.venue,
-                    name.cite if first else "",
-                    published=entry.method,
-                )
-                for ood in params.grid.ood_levels
-            ]
-    return sorted(rows, key=lambda row: chosen.index(row.published))
+    paper = benchmark_methods()
+    shown = [entry for entry in entries(params) if entry.method in chosen]
+    for entry in sorted(shown, key=lambda entry: (entry.method not in paper, chosen.index(entry.method))):
+        name, known = method_name(entry.method), entry.method in paper
+        venue = "" if entry.method == PROPOSED else name.venue
+        cite = "" if any(row.published == entry.method for row in rows) else name.cite
+        section = "" if known else NOT_IN_THE_PAPER
+        rows += [
+            Row(entry.key, entry.label, ood, venue, cite, section, known, entry.method)
+            for ood in params.grid.ood_levels
+        ]
+    return rows
 
 
-def full_row(params: Params) -> str:
-    """The main run, where it has the weight of the ablation."""
-    return PROPOSED if params.lambda_sum == params.ablation.lambda_sum else NOT_RUN
+def weight_row(params: Params, weight: float) -> str:
+    """The runs of SafeECGMatch with this lambda_sum: the main ones, or those of the sensitivity, if anybody asks."""
+    return PROPOSED if weight_label(weight) == weight_label(params.lambda_sum) else lambda_row(weight)
 
 
 def ablation_rows(params: Params) -> list[Row]:
@@ -127,112 +127,83 @@ def ablation_rows(params: Params) -> list[Row]:
     levels = sorted({*params.ablation.ood_levels, *params.variants.ood_levels})
     ruled = fitted(params)
 
-    def rows(variants: dict[str, str], section: str = "", ending: str = "", ranked: bool = True) -> list[Row]:
+    def rows(variants: dict[str, str], section: str = "", ranked: bool = True) -> list[Row]:
         """`variants`: the runs of each row, by its name in the paper or its own."""
         return [
-            Row(f"{name}{ending}", variant_name(name), RunsOf(runs, ood), section=section, ranked=ranked,
-                published="" if ending or not ranked else name)
+            Row(runs, variant_name(name), ood, section=section, ranked=ranked, published="" if section else name)
             for name, runs in variants.items()
             for ood in levels
-        ]  # fmt: skip
+        ]
 
-    def runs_of(name: str) -> str:
-        return f"{PROPOSED}-{name}"
+    def of(names: dict[str, str]) -> dict[str, str]:
+        return {name: f"{PROPOSED}-{variant}" for name, variant in names.items() if variant in asked}
 
-    paper = {"full": full_row(params)} | {name: runs_of(name) for name in asked if is_paper_variant(name)}
     learned = {"full": LEARNED_T, "no_freq_cal": "learned_no_freq_cal", "no_cal": "no_cal"}
-    learned = {name: runs_of(variant) for name, variant in learned.items() if variant in asked and LEARNED_T in asked}
     others = [name for name in asked if not is_paper_variant(name) and name not in (LEARNED_T, "learned_no_freq_cal")]
-    own = {name: runs_of(name) for name in others if ruled or not name.startswith(LEARNED)}
     return [
-        *rows(paper),
-        *(rows(learned, LEARNED_SECTION, f".{LEARNED}") if ruled else []),
-        *rows(own, NOT_IN_THE_PAPER, ranked=False),
+        *rows({"full": weight_row(params, params.ablation.lambda_sum)}),
+        *rows(of({name: name for name in asked if is_paper_variant(name)})),
+        *(rows(of(learned), LEARNED_SECTION) if ruled and LEARNED_T in asked else []),
+        *rows(of({name: name for name in others if ruled or not name.startswith(LEARNED)}), NOT_IN_THE_PAPER, False),
     ]
 
 
 def sensitivity_rows(params: Params) -> list[Row]:
-    """A weight has rows of its own, or is that of the main run."""
-    known = {weight_label(weight): weight for weight in (*PAPER_WEIGHTS, params.lambda_sum)}
-    asked = {weight_label(weight): weight for weight in params.sensitivity.lambda_sums}
-    main = {weight_label(params.lambda_sum): PROPOSED}
-    weights = known | asked
+    """The paper's weights, that of the main run, and those that were asked for."""
+    weights = {weight_label(weight): weight for weight in (*PAPER_WEIGHTS, params.lambda_sum)}
+    weights |= {weight_label(weight): weight for weight in params.sensitivity.lambda_sums}
     return [
         Row(
-            label,
-            f"λ_sum = {label}" + ("" if weights[label] else " (time branch alone)"),
-            RunsOf(lambda_row(weights[label]) if label in asked else main.get(label, NOT_RUN), ood),
+            weight_row(params, weight), f"λ_sum = {label}{'' if weight else ' (time branch alone)'}", ood,
             published=label,
         )
-        for label in sorted(weights, key=lambda label: weights[label])
+        for label, weight in sorted(weights.items(), key=lambda item: item[1])
         for ood in params.sensitivity.ood_levels
-    ]
+    ]  # fmt: skip
 
 
 def branch_rows(params: Params, results: Results) -> list[Row]:
     """The branches of the methods that have several."""
-    rows = []
-    for row, label in trainings(params).items():
-        branches = results.branches.get(row, [])
-        for branch in branches if len(branches) > 1 else []:
-            for ood in params.grid.ood_levels:
-                name = f"{label}, {branch_name(branch)}"
-                rows.append(Row(f"{row}@{branch}", name, RunsOf(row, ood, branch), ranked=False))
-    return rows
+    several = {row: branches for row, branches in results.branches.items() if len(branches) > 1}
+    return [
+        Row(f"{row}@{branch}", f"{label}, {branch_name(branch)}", ood, ranked=False)
+        for row, label in trainings(params).items()
+        for branch in several.get(row, [])
+        for ood in params.grid.ood_levels
+    ]
 
 
 def training_rows(params: Params) -> list[Row]:
     """Every training: methods, readings and variants of SafeECGMatch, arms."""
     labels = trainings(params)
-    rows = [
-        Row(row, label, RunsOf(row, ood), ranked=False)
+    rows = {
+        (row, ood): Row(row, label, ood, ranked=False)
         for row, label in labels.items()
         for ood in params.grid.ood_levels
-    ]
-    variants = list(dict.fromkeys([*params.ablation.variants, *params.variants.names]))
-    levels = sorted({*params.ablation.ood_levels, *params.variants.ood_levels})
-    for name in variants:
-        row = f"{PROPOSED}-{name}"
-        rows += [
-            Row(row, variant_name(name), RunsOf(row, ood), section="variants of SafeECGMatch", ranked=False)
-            for ood in levels
-            if row not in labels
-        ]
-    for arm, section in arms(params).items():
-        for method in section.methods if section.datasets else []:
-            row, label = f"{method}-{arm}", f"{method_name(method).name}, {ARM_NAMES[arm]}"
-            rows.append(Row(row, label, RunsOf(row, ARM_OOD), section="arms", ranked=False))
-    return rows
-
-
-def arms(params: Params) -> dict[str, Arm]:
-    return {"seen_pool": params.arms.seen_pool, "val150": params.arms.val150}
+    }
+    for cell in (cell for cell in cells(params) if cell.role in ("ablation", "arm") and cell.row not in labels):
+        arm = f"{method_name(cell.method).name}, {ARM_NAMES[cell.arm]}" if cell.arm else ""
+        rows[cell.row, cell.ood] = Row(
+            cell.row, arm or variant_name(cell.variant), cell.ood, section="arms" if arm else VARIANTS_SECTION,
+            ranked=False,
+        )  # fmt: skip
+    return list(rows.values())
 
 
 def arm_rows(params: Params, arm: str) -> list[Row]:
     """Each method without and with the arm, and what it gains; beside a filtered pool, what no pool at all gives."""
-    section = arms(params)[arm]
+    asked = params.arms.seen_pool if arm == "seen_pool" else params.arms.val150
     beside = SUPERVISED if arm == "seen_pool" and SUPERVISED in params.grid.methods else ""
-    rows = [_arm_row(beside, f"{method_name(beside).name} (no pool)")] if beside else []
-    for method in section.methods:
-        for branch in READ if method == PROPOSED else [REPORTED]:
-            ending = f"@{branch}" if branch else ""
-            name = (
-                f"{method_name(method).name} ({rules(params)[PROPOSED]}, {branch})"
-                if branch
-                else method_name(method).name
-            )
-            plain, with_arm = f"{method}{ending}", f"{method}-{arm}{ending}"
-            rows += [_arm_row(plain, name), _arm_row(with_arm, f"{name}, {ARM_NAMES[arm]}")]
-            rows.append(_arm_row(f"{with_arm} - {plain}", f"{name}, gain by it", (with_arm, plain)))
+    labels = {beside: f"{method_name(beside).name} (no pool)"} if beside else {}
+    for method in asked.methods:
+        for branch in READ if method == PROPOSED else [""]:
+            plain, with_arm = (f"{row}@{branch}" if branch else row for row in (method, f"{method}-{arm}"))
+            name = method_name(method).name + (f" ({rules(params)[PROPOSED]}, {branch})" if branch else "")
+            labels |= {plain: name, with_arm: f"{name}, {ARM_NAMES[arm]}"}
+            labels[f"{with_arm}{OVER}{plain}"] = f"{name}, gain by it"
             if beside:
-                rows.append(_arm_row(f"{plain} - {beside}", f"{name}, gain over {beside.title()}", (plain, beside)))
-    return rows
-
-
-def _arm_row(key: str, label: str, pair: tuple[str, str] | None = None) -> Row:
-    name, _, branch = key.partition("@")
-    return Row(key, label, RunsOf(name, ARM_OOD, branch), ranked=False, pair=pair)
+                labels[f"{plain}{OVER}{beside}"] = f"{name}, gain over {method_name(beside).name}"
+    return [Row(row, label, ARM_OOD, ranked=False) for row, label in labels.items()]
 
 
 def effect_rows(params: Params) -> list[Row]:
@@ -255,8 +226,8 @@ def effect_rows(params: Params) -> list[Row]:
         if variant in params.variants.names:
             pairs.append((PLACEBO, f"second over first, {rule}", placebo(variant.removesuffix("two_time"))))
     return [
-        Row(f"{first} - {second}", label, RunsOf(NOT_RUN, ood), section=section, ranked=False, pair=(first, second))
-        for section, label, (first, second) in pairs
+        Row(OVER.join(pair), label, ood, section=section, ranked=False)
+        for section, label, pair in pairs
         for ood in params.grid.ood_levels
         if section != PLACEBO or ood in params.variants.ood_levels
     ]

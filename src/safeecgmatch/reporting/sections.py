@@ -8,8 +8,7 @@ from safeecgmatch.config import PROPOSED, Params
 from safeecgmatch.progress import duration
 from safeecgmatch.protocols import read_protocol
 from safeecgmatch.reporting.audits import Finding
-from safeecgmatch.reporting.compare import NOTE, ColumnComparison
-from safeecgmatch.reporting.compare_render import GENERATED, PLACES, rank_grid
+from safeecgmatch.reporting.compare import NOTE, PLACES, rank_grid, why_nothing
 from safeecgmatch.reporting.deviations import Deviation, comparability, method_values
 from safeecgmatch.reporting.figures.style import places
 from safeecgmatch.reporting.names import data_name, dataset_name, method_name, source_names
@@ -19,7 +18,6 @@ from safeecgmatch.reporting.provenance import (
     commits,
     data_sources,
     diverged_notes,
-    is_generated,
     release_notes,
     seed_list,
     seed_note,
@@ -35,6 +33,7 @@ SOURCES_TEXT = (
     "well above that of a guess by the source: the commonest seen class of the record's source in the corpus, scored "
     f"on test. A dash: fewer than {FEWEST} test records."
 )
+NO_CLAIM = " Generated data: nothing follows for the paper's claims."
 FILES = (
     "[metrics.csv](metrics.csv): every metric of every cell, branch and scaling; [runs.csv](runs.csv): MLflow run, "
     "commit, cost and state of each cell; [tables/](tables): every table as LaTeX, Markdown and CSV; "
@@ -126,10 +125,10 @@ def deviation_table(rows: list[Deviation]) -> list[Block]:
     return [Grid(["Setting", "Here", "Paper", "Why", "What it means"], lines)]
 
 
-def against_the_paper(params: Params, columns: list[ColumnComparison]) -> list[Block]:
-    if all(column.generated for column in columns):
-        return [Text(GENERATED)]
-    heads, lines = rank_grid(columns)
+def against_the_paper(params: Params, comparison: pd.DataFrame) -> list[Block]:
+    if nothing := why_nothing(comparison):
+        return [Text(nothing)]
+    heads, lines = rank_grid(comparison)
     return [
         Text(f"{NOTE} {PLACES} Cell by cell: [paper_vs_ours.md](tables/paper_vs_ours.md)."),
         Text(variant_note(params, methods(params))),
@@ -138,8 +137,10 @@ def against_the_paper(params: Params, columns: list[ColumnComparison]) -> list[B
     ]
 
 
-def over_settings(params: Params, frame: pd.DataFrame) -> Grid:
-    """One number per method: the middle half of its settings."""
+def over_settings(params: Params, frame: pd.DataFrame) -> list[Block]:
+    """One number per method: the middle half of its settings; nothing where there are too few for one."""
+    if frame.empty:
+        return []
     measures = {"ACC": ("acc", "none"), "ECE": ("ece", "none"), "ECE (T)": ("ece", "posthoc")}
     texts = {
         (row.method, row.metric, row.scaling): f"{row.iqm:.3f} [{row.low:.3f}, {row.high:.3f}]".replace(
@@ -151,7 +152,14 @@ def over_settings(params: Params, frame: pd.DataFrame) -> Grid:
         [method_name(method).name, *(texts.get((method, *measure), "–") for measure in measures.values())]
         for method in methods(params)
     ]
-    return Grid(["Method", *measures], lines)
+    return [
+        Heading("Over all settings"),
+        Text(
+            "Interquartile mean over the settings, for each seed; its mean with a 95 % interval over the seeds. "
+            "Descriptive. (T): after temperature scaling on validation."
+        ),
+        Grid(["Method", *measures], lines),
+    ]
 
 
 def sizes(params: Params, runs: pd.DataFrame, corpus: pd.DataFrame) -> Grid:
@@ -229,7 +237,7 @@ def overview_figures(params: Params, names: list[str]) -> list[Picture]:
         "purity": " ".join(
             [
                 "Unseen share among accepted pool records, a dot per seed, against the pool's.",
-                *accepted_as_unseen(params),
+                *accepted_as_unseen(params.grid.methods),
             ]
         ),
         "refusal": "Accuracy on the open test set when the least certain records are refused.",
@@ -256,5 +264,5 @@ def figures_by_setting(params: Params) -> list[Block]:
 
 
 def forest(params: Params) -> Picture:
-    generated = " Generated data: nothing follows for the paper's claims." if is_generated(params) else ""
+    generated = "" if all(where.real for where in places(params)) else NO_CLAIM
     return Picture("forest", f"Paired gains of SafeECGMatch over each method, with 95 % intervals.{generated}")

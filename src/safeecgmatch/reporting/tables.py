@@ -1,19 +1,22 @@
-"""A table as data: rows, columns, values, marks; `catalogue` says which tables there are, `render` prints them."""
+"""A table as data: rows, columns, cells, marks; `catalogue` says which tables there are, `printing` prints them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 import pandas as pd
 
 from safeecgmatch.config import PROPOSED, Params
 from safeecgmatch.reporting.budget import LAST, LAST_FIVE, OWN_BEST
-from safeecgmatch.reporting.names import Name, data_name, is_ranked, metric_name
-from safeecgmatch.reporting.provenance import floor_notes, provenance
-from safeecgmatch.reporting.results import Results, SeedMean, marks
+from safeecgmatch.reporting.names import Name, data_name, higher_is_better, is_ranked, metric_name
+from safeecgmatch.reporting.provenance import branch_notes, diverged_notes, floor_notes, provenance, release_notes
+from safeecgmatch.reporting.results import Results, records
 from safeecgmatch.reporting.rows import CALIMATCH_TWIN, SUPERVISED, Row, rules
+from safeecgmatch.reporting.statistics import TIE, distinct
+from safeecgmatch.reporting.twin import CALIMATCH, is_derived
 
 STD_NOTE = (
     "Mean ± sample standard deviation (ddof = 1) over the seeds; a dash is a missing cell. The CSV has full precision "
@@ -36,11 +39,21 @@ CALIMATCH_NOTE = (
 INCOMPLETE_NOTE = "† Mean of fewer seeds than the grid asks for; the CSV gives their number."
 MERGED_NOTE = "Supervised never sees the pool: its runs at all OOD levels are equal, and printed once."
 RULES = {"fitted": "fitted on validation", "learned": "learned by gradient"}
+DERIVED_NOTE = (
+    "CaliMatch was not trained: its rows are the time branch of SafeECGMatch with learned temperatures, which has the "
+    "same weights at every epoch, at the best validation epoch of that branch."
+)
 GAIN_NOTE = (
     "A gain is a difference paired by seed and test record, with its 95 % interval from contrasts.csv; positive is "
     "better, in ECE as in ACC. It takes two seeds."
 )
+TRAINING = "training"  # the `scaling` of what happened while a cell was trained
 ENDINGS = {"posthoc": " (T)", LAST: " last", LAST_FIVE: " last 5", OWN_BEST: " own best"}
+CSV = [
+    "row", "label", "ood", "dataset", "metric", "scaling", "mean", "std", "interval_low", "interval_high", "seeds",
+    "seeds_asked", "mark", "merged", "section",
+]  # fmt: skip
+COLUMN = ["dataset", "metric", "scaling"]
 
 
 @dataclass(frozen=True)
@@ -56,82 +69,76 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """`values[i][j]` is row i, column j. The frame, the LaTeX, the Markdown and the HTML all come from here."""
+    """`cells` has a line for each row and column, row by row. CSV, LaTeX and Markdown all come from here."""
 
-    name: str
+    number: str  # 1 to 4 are the paper's
+    topic: str
     title: str
     caption: str
     source: str
     rows: list[Row]
     columns: list[Column]
-    values: list[list[SeedMean]]
+    cells: pd.DataFrame
     data_names: dict[str, Name]
     notes: list[str] = field(default_factory=list)
     first_head: str = "Method"
     spread: bool = True  # print the standard deviation
 
     @property
+    def name(self) -> str:
+        """Of its files, and of its label in LaTeX."""
+        return f"table{self.number}_{self.topic}"
+
+    @property
     def show_ood(self) -> bool:
         """A level that all rows share stands in the caption."""
-        return len({row.runs.ood for row in self.rows}) > 1
+        return len({row.ood for row in self.rows}) > 1
+
+    def lines(self) -> Iterator[tuple[Row, list[Any]]]:
+        """Every row with its lines of `cells`."""
+        cells, width = list(records(self.cells)), len(self.columns)
+        for index, row in enumerate(self.rows):
+            yield row, cells[index * width : (index + 1) * width]
 
     def frame(self) -> pd.DataFrame:
         """Tidy, at full precision: one line per printed cell."""
-        lines: list[dict[str, Any]] = []
-        for row, values in zip(self.rows, self.values, strict=True):
-            for column, value in zip(self.columns, values, strict=True):
-                low, high = value.interval
-                lines.append(
-                    {
-                        "row": row.key,
-                        "label": row.label,
-                        "ood": row.runs.ood,
-                        "dataset": column.dataset,
-                        "metric": column.metric,
-                        "scaling": column.scaling,
-                        "mean": value.summary.mean if value.summary else None,
-                        "std": value.summary.std if value.summary else None,
-                        "interval_low": low,
-                        "interval_high": high,
-                        "seeds": value.summary.seeds if value.summary else 0,
-                        "seeds_asked": value.expected,
-                        "mark": value.mark,
-                        "merged": value.merged,
-                    }
-                )
-        return pd.DataFrame(lines)
+        return self.cells[CSV]
 
 
-def value_of(results: Results, row: Row, column: Column) -> SeedMean:
-    if row.pair:
-        return results.gain(column.dataset, row.runs.ood, row.pair, column.metric, column.scaling)
-    return results.value(column.dataset, row.runs, column.metric, column.scaling)
+def marks(means: pd.Series, metric: str) -> list[str]:
+    """`best` for the best unrounded mean, `second` for the next that is no tie with it; ties share a mark."""
+    ranked = distinct(means.dropna().tolist(), higher_is_better(metric))
+    top = list(zip(ranked, ("best", "second"), strict=False))
+    return [next((mark for best, mark in top if abs(mean - best) <= TIE), "") for mean in means]
 
 
-def fill(results: Results, rows: list[Row], columns: list[Column]) -> list[list[SeedMean]]:
-    """Values of a table, marked within each OOD level and section; Supervised is merged whole or not at all."""
-    values = [[value_of(results, row, column) for column in columns] for row in rows]
-    for group in {(row.runs.ood, row.section) for row in rows}:
-        members = [i for i, row in enumerate(rows) if (row.runs.ood, row.section) == group and row.ranked]
-        for j, column in enumerate(columns):
-            if is_ranked(column.metric):
-                for i, mark in zip(members, marks([values[i][j] for i in members], column.metric), strict=True):
-                    values[i][j] = replace(values[i][j], mark=mark)
-    block = [i for i, row in enumerate(rows) if row.key == SUPERVISED]
-    if len(block) > 1 and _one_experiment(results, [rows[i] for i in block], columns):
-        same_marks = all(len({values[i][j].mark for i in block}) == 1 for j in range(len(columns)))
-        for i in block:
-            values[i] = [replace(value, merged=same_marks) for value in values[i]]
-    return values
+def fill(results: Results, rows: list[Row], columns: list[Column]) -> pd.DataFrame:
+    """Cells of a table, marked within each OOD level and section; Supervised is merged whole or not at all."""
+    wanted = pd.DataFrame(
+        [
+            (row.key, row.label, row.ood, column.dataset, column.metric, column.scaling, row.section, row.ranked,
+             row.published, row.is_gain)
+            for row, column in product(rows, columns)
+        ],
+        columns=["row", "label", "ood", *COLUMN, "section", "ranked", "published", "is_gain"],
+    )  # fmt: skip
+    values = results.values_of(wanted)
+    cells = wanted.assign(**{name: values[name] for name in CSV if name in values and name not in wanted}, mark="")
+    ranked = cells[cells["ranked"] & cells["metric"].map(is_ranked)]
+    for (metric, *_), part in ranked.groupby(["metric", "dataset", "scaling", "ood", "section"]):
+        cells.loc[part.index, "mark"] = marks(part["mean"], str(metric))
+    return cells.assign(merged=cells["row"].eq(SUPERVISED) & one_experiment(results, cells))
 
 
-def _one_experiment(results: Results, rows: list[Row], columns: list[Column]) -> bool:
-    """Equal values for every seed in every column: different predictions would not agree in the last bit."""
-    for column in columns:
-        first, *others = (results.by_seed(column.dataset, row.runs, column.metric, column.scaling) for row in rows)
-        if not first or any(other != first for other in others):
-            return False
-    return True
+def one_experiment(results: Results, cells: pd.DataFrame) -> bool:
+    """Whether Supervised has the same values for every seed at all OOD levels, in every column, and the same marks:
+    different predictions would not agree in the last bit."""
+    own = cells[cells["row"] == SUPERVISED]
+    by_seed = results.seeds_of(own)
+    if own["ood"].nunique() < 2 or by_seed.isna().all(axis=1).any():
+        return False
+    values_agree = by_seed.groupby(level=COLUMN).nunique(dropna=False).le(1).all(axis=None)
+    return bool(values_agree and own.groupby(COLUMN)["mark"].nunique().eq(1).all())
 
 
 def columns_for(datasets: Sequence[str], *metrics: str, scaling: str = "none") -> list[Column]:
@@ -148,24 +155,38 @@ def listed(names: Sequence[str]) -> str:
 
 
 class TableMaker:
-    """Makes tables of one study, each with the notes that its values ask for."""
+    """Makes tables of one study, each with the notes that its values and rows ask for."""
 
     def __init__(self, params: Params, metrics: pd.DataFrame, runs: pd.DataFrame, contrasts: pd.DataFrame) -> None:
-        self.params, self.runs = params, runs
+        self.params, self.metrics, self.runs = params, metrics, runs
         self.results = Results(metrics, runs, contrasts)
-        self.source, self.floor = provenance(params, runs), floor_notes(params, metrics, runs)
         self.names = {dataset: data_name(params, dataset) for dataset in params.datasets()}
 
     def data(self, datasets: Sequence[str]) -> str:
         return f"{listed([self.names[dataset].name for dataset in datasets])}, our runs"
 
-    def readings_note(self) -> str:
-        known = [RULES.get(rule, rule) for rule in rules(self.params).values()]
-        return READINGS_NOTE.format(rules=" or ".join(known), reported=reported_prediction(self.results))
+    def runs_of(self, rows: list[Row], datasets: Sequence[str]) -> pd.DataFrame:
+        """The lines of runs.csv behind a table."""
+        names, levels = {name for row in rows for name in row.trainings}, {row.ood for row in rows}
+        runs = self.runs
+        return runs[runs["row"].isin(names) & runs["dataset"].isin(datasets) & runs["ood"].isin(levels)]
+
+    def row_notes(self, rows: list[Row], columns: list[Column]) -> list[str]:
+        """What has to be known about the methods of a table, and why cells of theirs are missing."""
+        here = self.runs_of(rows, [column.dataset for column in columns])
+        derived = is_derived(self.params) and any(CALIMATCH in row.trainings for row in rows)
+        of_predictions = any(column.scaling != TRAINING for column in columns)
+        return [
+            *([DERIVED_NOTE] if derived else []),
+            *release_notes(self.params, here),
+            *(branch_notes(self.params, here, self.results) if of_predictions else []),
+            *diverged_notes(here),
+        ]
 
     def table(
         self,
-        name: str,
+        number: str,
+        topic: str,
         title: str,
         caption: str,
         rows: list[Row],
@@ -174,19 +195,23 @@ class TableMaker:
         first_head: str = "Method",
         spread: bool = True,
     ) -> Table:
-        values = fill(self.results, rows, columns)
-        flat = [value for line in values for value in line]
-        readings = [row for row in rows if row.published == PROPOSED]
+        cells = fill(self.results, rows, columns)
+        readings, reported = [row for row in rows if row.published == PROPOSED], reported_prediction(self.results)
+        marked, gains = cells["mark"].ne("").any(), cells["is_gain"]
+        known = " or ".join(RULES.get(rule, rule) for rule in rules(self.params).values())
         conditional = {
-            MARK_NOTE: any(value.mark for value in flat),
-            UNMARKED_NOTE: any(value.mark for value in flat) and not all(row.ranked for row in rows),
-            self.readings_note(): bool(readings and reported_prediction(self.results)),
+            MARK_NOTE: marked,
+            UNMARKED_NOTE: marked and not cells["ranked"].all(),
+            READINGS_NOTE.format(rules=known, reported=reported): bool(readings and reported),
             CALIMATCH_NOTE: any(row.key == CALIMATCH_TWIN for row in readings),
-            STD_NOTE: spread and not all(row.pair for row in rows),
-            GAIN_NOTE: any(row.pair for row in rows),
-            MERGED_NOTE: any(value.merged for value in flat),
-            INCOMPLETE_NOTE: any(value.incomplete for value in flat),
-            **{note: any(column.metric == "ece" for column in columns) for note in self.floor},
+            STD_NOTE: spread and not gains.all(),
+            GAIN_NOTE: gains.any(),
+            MERGED_NOTE: cells["merged"].any(),
+            INCOMPLETE_NOTE: cells["seeds"].between(0, cells["seeds_asked"], inclusive="neither").any(),
         }
-        notes = [*(note for note, holds in conditional.items() if holds), *extra]
-        return Table(name, title, caption, self.source, rows, columns, values, self.names, notes, first_head, spread)
+        notes = [note for note, holds in conditional.items() if holds]
+        if any(column.metric == "ece" for column in columns):
+            notes += floor_notes(self.params, self.metrics, self.runs, [column.dataset for column in columns])
+        notes += [*extra, *self.row_notes(rows, columns)]
+        source = provenance(self.params, self.runs)
+        return Table(number, topic, title, caption, source, rows, columns, cells, self.names, notes, first_head, spread)

@@ -15,11 +15,11 @@ import pandas as pd
 
 from safeecgmatch.config import PROPOSED
 from safeecgmatch.reporting.audits import AUDITS, Finding
-from safeecgmatch.reporting.barriers import generated, size_barriers
 from safeecgmatch.reporting.checks import NOT_IN_STUDY, CheckResult, Study, check_in, row_label, setting_name
 from safeecgmatch.reporting.claims import Claim, Claims, Reading, load_claims, rule_notes
 from safeecgmatch.reporting.contrasts import OWN, READ_ROWS, SCALED
-from safeecgmatch.reporting.names import dataset_name, metric_name
+from safeecgmatch.reporting.deviations import barriers
+from safeecgmatch.reporting.names import dataset_name, is_generated, metric_name
 from safeecgmatch.reporting.statistics import (
     Difference,
     holm,
@@ -182,7 +182,7 @@ def size_note(study: Study, readings: list[ReadingVerdict]) -> str:
     deciding = [result for verdict in readings for result in verdict.deciding]
     used = dict.fromkeys(result.setting.dataset for result in deciding if not result.absent)
     alone = [" alone"] if any(result.setting.dataset not in used for result in deciding) else []
-    notes = {f"{dataset_name(name).name}{''.join(alone)}": size_barriers(study.params, name) for name in used}
+    notes = {f"{dataset_name(name).name}{''.join(alone)}": barriers(study.params, name) for name in used}
     return "; ".join(
         f"{name}: {', '.join(parts)}" if parts else name for name, parts in notes.items() if parts or alone
     )
@@ -270,7 +270,7 @@ def forest_frame(study: Study) -> pd.DataFrame:
     chosen["relation"] = [relation(Difference(*spread), claims.margin, claims.level) for spread in spreads]
     chosen["reading"] = chosen["candidate"].map(texts)
     chosen["rival_label"] = chosen["rival"].map(row_label)
-    chosen["generated"] = [generated(study.params, dataset) for dataset in chosen["dataset"]]
+    chosen["generated"] = [is_generated(study.params, dataset) for dataset in chosen["dataset"]]
     columns = ["dataset", "ood", "metric", "scaling", "reading", "candidate", "rival", "rival_label", "estimate", "low"]
     return chosen[[*columns, "high", "relation", "poi", "seeds", "generated"]].reset_index(drop=True)
 

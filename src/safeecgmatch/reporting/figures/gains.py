@@ -53,11 +53,10 @@ def effects_figure(params: Params, results: Results) -> Figure:
     figure, panels = gain_panels(params, [row.label for row in effects.values()], 2.4)
     for axes, where, metric in panels:
         for height, row in enumerate(effects.values()):
-            assert row.pair
-            gain = results.gain(where.dataset, where.ood, row.pair, metric)
-            if gain.summary:
+            gain = results.gain(where.dataset, row.key, where.ood, metric)
+            if gain:
                 axes.plot([gain.low, gain.high], [height, height], color=colours[row.section], linewidth=1.2)
-                axes.plot(gain.summary.mean, height, "o", color=colours[row.section], markersize=4)
+                axes.plot(gain.mean, height, "o", color=colours[row.section], markersize=4)
             else:
                 axes.text(
                     0.02, height, UNPAIRED, transform=axes.get_yaxis_transform(), va="center", fontsize=5, color=GREY

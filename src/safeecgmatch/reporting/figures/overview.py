@@ -24,7 +24,7 @@ from safeecgmatch.reporting.figures.style import (
 )
 from safeecgmatch.reporting.names import metric_name
 from safeecgmatch.reporting.published import published
-from safeecgmatch.reporting.results import Results, RunsOf
+from safeecgmatch.reporting.results import Results
 from safeecgmatch.reporting.rows import entries, trainings
 from safeecgmatch.reporting.statistics import Summary
 
@@ -60,9 +60,7 @@ def tradeoff_figure(params: Params, results: Results) -> Figure:
                     pair = [printed[key].summary for key in keys if key in printed]
                     style, label = (PUBLISHED, PUBLISHED_LABEL) if own else (look(index), entry.label)
                 else:
-                    values = [
-                        results.value(dataset, entry.runs(where.ood), metric).summary for metric in ("ece", "acc")
-                    ]
+                    values = [results.value(dataset, entry.key, where.ood, metric) for metric in ("ece", "acc")]
                     pair = [value for value in values if value is not None]
                     style, label = look(index), entry.label
                 _point(axes, style, label, pair, 9 if own else 6)
@@ -135,11 +133,10 @@ def purity_figure(params: Params, results: Results) -> Figure:
     for axes, where in zip(panels, places(params), strict=False):
         axes.axvline(where.ood / 100, color=GREY, linestyle="--", linewidth=1, label="share in the pool")
         for index, row in enumerate(rows):
-            runs = RunsOf(row, where.ood)
-            seeds = results.by_seed(where.dataset, runs, "accepted_unseen", "training")
-            accepted = results.value(where.dataset, runs, "accepted", "training").summary
+            seeds = results.by_seed(where.dataset, row, where.ood, "accepted_unseen", "training")
+            accepted = results.value(where.dataset, row, where.ood, "accepted", "training")
             axes.plot(list(seeds.values()), [index] * len(seeds), "o", color=BLUE, alpha=0.7, markersize=4)
-            trained = results.value(where.dataset, runs, "acc").summary
+            trained = results.value(where.dataset, row, where.ood, "acc")
             none = "no pseudo-labels" if trained else "not trained"
             text = f"{accepted.mean:.2f} accepted" if accepted else none
             axes.text(1.0, index, text, ha="right", va="center", fontsize=5.5, color=GREY)
@@ -166,7 +163,7 @@ def scatter_figure(params: Params, results: Results) -> Figure:
 
 def _scatter(axes: Axes, params: Params, results: Results, where: Where, metric: str, printed: Any) -> None:
     for index, entry in enumerate(entries(params)):
-        ours = results.value(where.dataset, entry.runs(where.ood), metric).summary
+        ours = results.value(where.dataset, entry.key, where.ood, metric)
         paper = printed.get((where.dataset, entry.method, where.ood, metric))
         if ours and paper:
             size = 9 if entry.method == PROPOSED else 6

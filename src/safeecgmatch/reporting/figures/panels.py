@@ -60,15 +60,13 @@ def reliability_grid(params: Params, frame: pd.DataFrame, where: Where) -> Figur
 
 
 def score_grid(params: Params, results: Results, frame: pd.DataFrame, where: Where) -> Figure:
-    runs = {entry.key: entry.runs(where.ood) for entry in entries(params)}
-
     def draw(axes: Axes, row: str, lines: pd.DataFrame) -> None:
         edges = np.append(lines["lower"].to_numpy(), lines["upper"].to_numpy()[-1])
         for group, colour, hatch in (("seen", BLUE, ""), ("unseen", VERMILLION, "////")):
             share = lines[group].to_numpy() / max(lines[group].sum(), 1)
             axes.stairs(share, edges, fill=True, color=colour, alpha=0.35)
             axes.stairs(share, edges, color=colour, label=f"{group} classes", hatch=hatch, linewidth=0.9)
-        auroc = results.value(where.dataset, runs[row], "auroc").summary
+        auroc = results.value(where.dataset, row, where.ood, "auroc")
         area = f"AUROC {auroc.mean:.2f}, " if auroc else ""
         sizes = f"{area}N = {lines['seen'].sum():,} seen, {lines['unseen'].sum():,} unseen"
         axes.text(0.98, 0.97, sizes, transform=axes.transAxes, ha="right", va="top", fontsize=5)

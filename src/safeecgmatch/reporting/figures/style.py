@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from safeecgmatch.config import Params
-from safeecgmatch.reporting.names import data_name
+from safeecgmatch.reporting.names import data_name, is_generated
 from safeecgmatch.reporting.rows import entries
 
 # Okabe and Ito's palette; colour and marker cycle with different periods, so no two of 24 rows share both.
@@ -61,7 +61,7 @@ class Where:
 
 def places(params: Params) -> list[Where]:
     return [
-        Where(dataset, ood, data_name(params, dataset).name, params.data.source(dataset).source != "phantom")
+        Where(dataset, ood, data_name(params, dataset).name, not is_generated(params, dataset))
         for dataset in params.grid.datasets
         for ood in params.grid.ood_levels
     ]

@@ -13,7 +13,6 @@ from typing import Any
 import jinja2
 
 from safeecgmatch.reporting.names import Name, higher_is_better, is_ranked
-from safeecgmatch.reporting.results import Gain, SeedMean
 from safeecgmatch.reporting.rows import Row
 from safeecgmatch.reporting.tables import Column, Table
 
@@ -55,26 +54,26 @@ def signed(value: float) -> str:
     return text.lstrip("-") if float(text) == 0 else text if text.startswith("-") else f"+{text}"
 
 
-def number(value: SeedMean, style: str, spread: bool = True) -> str:
-    """`0.843±0.009` with its mark; without ± for one seed, a dash for none, † for fewer seeds than asked.
-
-    A gain has its sign and its interval.
-    """
-    if value.summary is None:
+def plus_minus(mean: float, std: float, style: str) -> str:
+    """`0.843±0.009`; without ± for one seed, a dash for none."""
+    if math.isnan(mean):
         return MISSING[style]
-    if isinstance(value, Gain):
-        text = f"{signed(value.summary.mean)} [{signed(value.low)}, {signed(value.high)}]"
+    return rounded(mean) + ("" if math.isnan(std) else PLUS_MINUS[style] + rounded(std))
+
+
+def number(cell: Any, style: str, spread: bool = True) -> str:
+    """A line of `Table.cells` with its mark, † for fewer seeds than asked; a gain has its sign and its interval."""
+    if cell.is_gain and cell.seeds:
+        text = f"{signed(cell.mean)} [{signed(cell.interval_low)}, {signed(cell.interval_high)}]"
         return text.replace("-", MINUS[style])
-    text = rounded(value.summary.mean)
-    if spread and not math.isnan(value.summary.std):
-        text += PLUS_MINUS[style] + rounded(value.summary.std)
-    marked = MARKED[style].get(value.mark, "%s") % text
-    return marked + (DAGGER[style] if value.incomplete else "")
+    text = plus_minus(cell.mean, cell.std if spread else math.nan, style)
+    marked = MARKED[style].get(cell.mark, "%s") % text
+    return marked + (DAGGER[style] if 0 < cell.seeds < cell.seeds_asked else "")
 
 
 def arrow(table: Table, column: Column) -> str:
     """In which direction a column is better; gains are better where they are positive."""
-    if all(row.pair for row in table.rows):
+    if all(row.is_gain for row in table.rows):
         return ""
     return "" if not is_ranked(column.metric) else " ↑" if higher_is_better(column.metric) else " ↓"
 
@@ -135,9 +134,8 @@ def to_tex(table: Table) -> str:
 def tex_lines(table: Table) -> list[str]:
     lines: list[str] = []
     section = ""
-    paired = list(zip(table.rows, table.values, strict=True))
     several = table.show_ood
-    for index, (_, members) in enumerate(groupby(paired, key=lambda line: line[0].key)):
+    for index, (_, members) in enumerate(groupby(table.lines(), key=lambda line: line[0].key)):
         block = list(members)
         row = block[0][0]
         if row.section != section:
@@ -148,8 +146,10 @@ def tex_lines(table: Table) -> list[str]:
             lines.append(r"\addlinespace")
         for position, (member, values) in enumerate(block):
             cells = [tex_label(row, position, len(block))]
-            cells += [rf"{member.runs.ood}\%"] if several else []
-            cells += [_tex_cell(number(value, "tex", table.spread), value, position, len(block)) for value in values]
+            cells += [rf"{member.ood}\%"] if several else []
+            cells += [
+                _tex_cell(number(value, "tex", table.spread), value.merged, position, len(block)) for value in values
+            ]
             lines.append(" & ".join(cells) + r" \\")
     return lines
 
@@ -163,8 +163,8 @@ def tex_label(row: Row, position: int, height: int) -> str:
     return rf"\multirow{{{height}}}{{*}}{{{label}}}" if height > 1 and not row.venue else label
 
 
-def _tex_cell(text: str, value: SeedMean, position: int, height: int) -> str:
-    if not value.merged:
+def _tex_cell(text: str, merged: bool, position: int, height: int) -> str:
+    if not merged:
         return text
     return "" if position else rf"\multirow{{{height}}}{{*}}{{{text}}}"
 
@@ -179,13 +179,13 @@ def text_heads(table: Table) -> list[str]:
     return heads
 
 
-def text_rows(table: Table) -> list[tuple[Row, list[str], list[SeedMean]]]:
-    """Row, labels and values of each line, for Markdown; what is merged stands there once."""
+def text_rows(table: Table) -> list[tuple[Row, list[str], list[Any]]]:
+    """Row, labels and cells of each line, for Markdown; what is merged stands there once."""
     found = []
-    for _, members in groupby(zip(table.rows, table.values, strict=True), key=lambda line: line[0].key):
+    for _, members in groupby(table.lines(), key=lambda line: line[0].key):
         block = list(members)
         once = block[0][1][0].merged
-        levels = [f"{row.runs.ood}" for row, _ in block]
+        levels = [f"{row.ood}" for row, _ in block]
         for (row, values), level in zip(block[:1] if once else block, levels, strict=False):
             shown = [f"{', '.join(levels) if once else level} %"] if table.show_ood else []
             found.append((row, [row.label, *shown], values))
