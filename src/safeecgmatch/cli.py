@@ -132,24 +132,30 @@ def run(
 
 @app.command(short_help="List the training cells and their state.")
 def cells() -> None:
-    """List the training cells that params.yaml asks for, with their state: done, trained, checkpointed or missing.
+    """List the training cells that params.yaml asks for, with their state: done, trained, checkpointed, reported or
+    missing.
 
-    A trained cell waits in scratch/ for `dvc repro` to take it over. A stored cell of other params or data counts as
-    missing, and the last line says how many there are; one of other code is done, and `dvc status` names it.
+    A trained cell waits in scratch/ for `dvc repro` to take it over. A reported one was trained on another machine: the
+    study's report has its numbers. A stored cell of other params or data counts as missing, and the last line says how
+    many there are; one of other code is done, and `dvc status` names it.
 
     \b
     Examples:
       safeecgmatch cells
-      safeecgmatch cells | grep missing
+      safeecgmatch run $(safeecgmatch cells | awk '/^(missing|checkpointed)/ {print $2}')
+                                      Train what neither this machine nor the report has.
     """
     from safeecgmatch.cells import cells
     from safeecgmatch.config import load_params
     from safeecgmatch.files import read_yaml
     from safeecgmatch.launching.scratch import scratch_root
-    from safeecgmatch.reporting.stored import asked_for, sentence
+    from safeecgmatch.reporting.earlier import reported
+    from safeecgmatch.reporting.evaluate import report_folder
+    from safeecgmatch.reporting.stored import asked_for, sentence, wanted_hash
 
     params = load_params()
     asked, judge, foreign = cells(params), asked_for(params, Path("data")), []
+    known = reported(report_folder(params), asked, wanted_hash(params, Path("data"))).values()
     width = max(len(cell.path) for cell in asked) + 2
     for cell in asked:
         stored = Path("runs", cell.path, "config.yaml")
@@ -157,8 +163,8 @@ def cells() -> None:
         foreign += [reason] if reason else []
         done = stored.is_file() and not reason and Path("tracking", cell.path, "run.json").is_file()
         begun = {file.name for file in (scratch_root() / cell.path).glob("*/*")}
-        waiting = "trained" if "finished" in begun else "checkpointed" if "checkpoint.pt" in begun else "missing"
-        state = "done" if done else waiting
+        lacking = "reported" if cell in known else "checkpointed" if "checkpoint.pt" in begun else "missing"
+        state = "done" if done else "trained" if "finished" in begun else lacking
         print(f"{state:13} {cell.path:{width}}{cell.stage}")
     if foreign:
         print(sentence(foreign).strip(), file=sys.stderr)
@@ -169,20 +175,26 @@ def report() -> None:
     """Write metrics, tables, figures and the page of the study from the cells that are there, without DVC.
 
     `dvc repro` and `safeecgmatch run` train every missing cell first; this trains none. Missing cells print as missing.
-    Cells that `safeecgmatch run` has trained count at once, before DVC has taken them over.
+    Cells that `safeecgmatch run` has trained count at once, before DVC has taken them over. What the report already has
+    of a cell that is not here, but was trained elsewhere with the same params and data, stays in it: a study can be
+    shared out to several machines, and its report goes with the repository.
 
     \b
     Examples:
       safeecgmatch report
     """
+    from safeecgmatch.cells import cells
     from safeecgmatch.config import load_params
     from safeecgmatch.launching.adoption import waiting
+    from safeecgmatch.reporting.earlier import read_earlier
     from safeecgmatch.reporting.evaluate import evaluate, report_folder, write_evaluation
     from safeecgmatch.reporting.report import write_report
+    from safeecgmatch.reporting.stored import wanted_hash
 
     params = load_params()
     folder = report_folder(params)
-    evaluation = evaluate(params, waiting=lambda cell: waiting(params, cell))
+    earlier = read_earlier(folder, cells(params), wanted_hash(params, Path("data")))
+    evaluation = evaluate(params, waiting=lambda cell: waiting(params, cell), earlier=earlier)
     write_evaluation(evaluation, folder)
     write_report(params, folder)
     count = evaluation.headline["cells"]

@@ -14,7 +14,7 @@ from safeecgmatch.errors import UserError
 from safeecgmatch.predictions import read_arrays
 from safeecgmatch.reporting import checks
 from safeecgmatch.reporting.checks import read_study
-from safeecgmatch.reporting.contrasts import Sample, contrast_frame, placebo, rows_by_setting, wanted_pairs
+from safeecgmatch.reporting.contrasts import Sample, contrast_frame, draw_frame, placebo, rows_by_setting, wanted_pairs
 from safeecgmatch.reporting.evaluate import evaluate, metric_rows, write_evaluation
 from safeecgmatch.reporting.stored import load_cell
 from safeecgmatch.reporting.terminal import claim_text, claims_text
@@ -34,9 +34,7 @@ def value(study: Study, cell: str, branch: str, metric: str, scaling: str = "non
     ("metric", "scaling", "sign"), [("acc", "none", 1), ("ece", "none", -1), ("ece", "posthoc", -1)]
 )
 def test_estimates_are_mean_differences_of_the_metrics(study: Study, metric: str, scaling: str, sign: int) -> None:
-    frame = study.evaluation.compared["contrasts"].set_index(
-        ["dataset", "ood", "metric", "scaling", "candidate", "rival"]
-    )
+    frame = study.evaluation.contrasts.set_index(["dataset", "ood", "metric", "scaling", "candidate", "rival"])
     line = frame.loc["ptbxl", 60, metric, scaling, "safeecgmatch@time", "calimatch"]
     own = [value(study, f"ptbxl/safeecgmatch/60/{seed}", "time", metric, scaling) for seed in (1, 2)]
     other = [value(study, f"ptbxl/calimatch/60/{seed}", "main", metric, scaling) for seed in (1, 2)]
@@ -55,7 +53,7 @@ def test_rows_and_pairs_of_a_whole_study(study: Study) -> None:
         "safeecgmatch-lambda_1/3",
         "safeecgmatch-lambda_3",
     } <= names
-    frame = study.evaluation.compared["contrasts"]
+    frame = study.evaluation.contrasts
     here = frame[(frame["dataset"] == "ptbxl") & (frame["ood"] == 60) & (frame["metric"] == "acc")]
     pairs = set(zip(here["candidate"], here["rival"], strict=True))
     assert ("safeecgmatch@fused", "safeecgmatch-lambda_1/3@fused") in pairs
@@ -123,7 +121,8 @@ def test_arms_stay_beside_their_method_and_placebos_take_each_branch_at_its_own_
     stored = [load_cell(c, tmp_path / "runs", tmp_path / "tracking")[0] for c in (*wanted, *placebos)]
     found = [cell for cell in stored if cell]
     metrics = pd.DataFrame([row for cell in found for row in metric_rows(cell)])
-    frame = contrast_frame(rows_by_setting(found, metrics)).set_index(["candidate", "rival", "metric", "scaling"])
+    draws = pd.concat([draw_frame(cell, metric_rows(cell)) for cell in found])
+    frame = contrast_frame(rows_by_setting(draws)).set_index(["candidate", "rival", "metric", "scaling"])
     line = frame.loc[(*placebo(""), "acc", "none")]
     assert line["estimate"] == pytest.approx(np.mean(expected["freq"]) - np.mean(expected["time"]))
     assert line["seeds"] == 2 and (*placebo(""), "ece", "posthoc") in frame.index
