@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 import typer
-from tests.methods.toy import run_to, toy_training
+from tests.methods.harness import run_to, toy_training
 
 from safeecgmatch.protocols import known_methods
 

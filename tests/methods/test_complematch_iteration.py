@@ -11,7 +11,7 @@ from torch import Tensor
 
 from safeecgmatch.engine.loop import Training
 from safeecgmatch.methods.complematch import views
-from tests.methods.tagged import (
+from tests.methods.oracle import (
     BATCH,
     Drawn,
     Expected,

@@ -12,7 +12,7 @@ from torch import Tensor
 from safeecgmatch.engine.loop import Row, Training
 from safeecgmatch.methods.parts import temperature
 from safeecgmatch.methods.safeecgmatch.variants import VARIANTS
-from tests.methods.tagged import BATCH, Drawn, Expected, Oracle, close, follow, mask_band, strong, weak
+from tests.methods.oracle import BATCH, Drawn, Expected, Oracle, close, follow, mask_band, strong, weak
 from tests.methods.test_calimatch_iteration import EVERY, ITERATIONS, START, BranchOracle, Reading
 from tests.methods.test_openmatch_iteration import CLASSES
 

@@ -29,7 +29,7 @@ from safeecgmatch.engine.contract import Batch, Losses
 from safeecgmatch.engine.generators import Generators
 from safeecgmatch.engine.loop import Row, Training
 from safeecgmatch.engine.signals import SignalSet
-from tests.methods.toy import CLASSES, LEADS, ToySource, toy_training
+from tests.methods.harness import CLASSES, LEADS, ToySource, toy_training
 
 M = TypeVar("M", bound=nn.Module)
 SAMPLES, LABELLED, POOL, VALIDATION, BATCH = 12, 10, 22, 14, 4
