@@ -147,7 +147,7 @@ def test_a_mistake_is_one_sentence_and_status_1(tmp_path: Path) -> None:
         (["run", "--gpus", "0"], "--gpus was given, but train.device in params.yaml is 'cpu'"),
     ],
 )
-def test_a_wrong_option_is_told_in_a_sentence(project: Path, arguments: list[str], sentence: str) -> None:
+def test_a_wrong_option_gets_a_sentence(project: Path, arguments: list[str], sentence: str) -> None:
     command = [sys.executable, "-m", "safeecgmatch.cli", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode != 0 and sentence in done.stderr and "Traceback" not in done.stderr

@@ -1,4 +1,4 @@
-"""The command `safeecgmatch`. Imports that take time stand inside the commands that need them."""
+"""The command `safeecgmatch`. Imports that take time are inside the commands that need them."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ Labels = npt.NDArray[np.int64]
 
 BINS = 15
 
-FLOAT32_LOG_OF_ZERO = -103.27893  # log of the smallest positive float32: what an underflowed probability stands for
+FLOAT32_LOG_OF_ZERO = -103.27893  # log of the smallest positive float32: what an underflowed probability means
 
 CLOSED_SET = ("acc", "balanced_accuracy", "macro_f1", "ece", "ace", "sce", "nll", "brier")
 
