@@ -8,12 +8,12 @@ from safeecgmatch.config import Params
 from safeecgmatch.errors import UserError
 from safeecgmatch.files import read_json
 from safeecgmatch.profiles import compose_params, profile_names
-from safeecgmatch.reporting.barriers import generated
 from safeecgmatch.reporting.evaluate import report_folder
+from safeecgmatch.reporting.names import is_generated
 
 
 def is_real(params: Params) -> bool:
-    return not all(generated(params, dataset) for dataset in params.grid.datasets)
+    return not all(is_generated(params, dataset) for dataset in params.grid.datasets)
 
 
 def cells_done(params: Params) -> int:

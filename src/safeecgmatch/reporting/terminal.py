@@ -53,8 +53,8 @@ def finding(judged: Judgement) -> str:
     if judged.claim.audit_decides and judged.finding:
         return f"By the paper's own numbers: {judged.finding.text}"
     if judged.verdict == "not tested":
-        first, *others = dict.fromkeys(result.absent for reading in judged.readings for result in reading.deciding)
-        more = f", and {len(others)} more reasons like it" if others else ""
+        first, *further = dict.fromkeys(result.absent for reading in judged.readings for result in reading.deciding)
+        more = f", and {len(further)} more reasons like it" if further else ""
         return f"{first[0].upper()}{first[1:]}{more}."
     size = " at this size" if judged.size else ""
     under = f" under {judged.reading}" if judged.reading else ""
