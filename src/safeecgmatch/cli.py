@@ -202,34 +202,40 @@ def report() -> None:
 
 
 @app.command(short_help="Which of the paper's claims hold.")
-def claims(claim: str | None = typer.Argument(None, help="A claim, as C5; without it, all of them.")) -> None:
-    """Print the paper's claims with their verdicts, or the evidence behind one, from the study's report.
+def claims(
+    claim: str | None = typer.Argument(None, help="A claim, as C5; without it, all of them."),
+    study: str | None = typer.Option(None, "--study", help="The profile whose report is read, as cpu."),
+) -> None:
+    """Print the paper's claims with their verdicts, or the evidence behind one, from a study's report.
 
-    The rules stand in src/safeecgmatch/reporting/claims.yaml and were fixed before the study was trained. Generated
-    data give no verdict.
+    Without --study: the study of params.yaml if its data are real, else the one with the most trained cells among the
+    reports on real data. The rules stand in src/safeecgmatch/reporting/claims.yaml and were fixed before the study was
+    trained. Generated data give no verdict.
 
     \b
     Examples:
       safeecgmatch claims
       safeecgmatch claims C5
+      safeecgmatch claims --study demo
     """
     from safeecgmatch.config import load_params
     from safeecgmatch.reporting.checks import read_study
     from safeecgmatch.reporting.evaluate import report_folder
-    from safeecgmatch.reporting.terminal import claim_text, claims_text
+    from safeecgmatch.reporting.studies import choose
+    from safeecgmatch.reporting.terminal import claim_text, claims_text, heading
     from safeecgmatch.reporting.verdicts import judge, notes
 
-    params = load_params()
-    study = read_study(params, report_folder(params))
+    params = choose(load_params(), study)
+    found = read_study(params, report_folder(params))
     width = min(shutil.get_terminal_size((100, 24)).columns, 120)
-    judged = {judgement.id: judgement for judgement in judge(study)}
-    known = notes(study)
-    if claim is None:
-        print(claims_text(list(judged.values()), known, width))
-    elif claim.upper() in judged:
-        print(claim_text(judged[claim.upper()], known, width))
-    else:
+    judged = {judgement.id: judgement for judgement in judge(found)}
+    if claim is not None and claim.upper() not in judged:
         raise UserError(f"There is no claim '{claim}'; those that exist are {', '.join(judged)}.")
+    print(f"{heading(found)}\n")
+    if claim is None:
+        print(claims_text(list(judged.values()), notes(found), width))
+    else:
+        print(claim_text(judged[claim.upper()], notes(found), width))
 
 
 @app.command(short_help="List what each protocol does.")

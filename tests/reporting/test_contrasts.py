@@ -10,14 +10,13 @@ from typer.testing import CliRunner
 
 from safeecgmatch.cells import Cell, cells
 from safeecgmatch.cli import app
-from safeecgmatch.errors import UserError
 from safeecgmatch.predictions import read_arrays
 from safeecgmatch.reporting import checks
 from safeecgmatch.reporting.checks import read_study
 from safeecgmatch.reporting.contrasts import Sample, contrast_frame, draw_frame, placebo, rows_by_setting, wanted_pairs
 from safeecgmatch.reporting.evaluate import evaluate, metric_rows, write_evaluation
 from safeecgmatch.reporting.stored import load_cell
-from safeecgmatch.reporting.terminal import claim_text, claims_text
+from safeecgmatch.reporting.terminal import claim_text
 from safeecgmatch.reporting.verdicts import judge, notes, over_settings_frame
 from tests.reporting.conftest import Study
 from tests.reporting.planted import OTHERS, ROWS
@@ -138,8 +137,6 @@ def test_the_demo_has_audits_but_no_verdict_and_prints_them(study: Study, tmp_pa
     write_evaluation(study.evaluation, tmp_path)
     judged = judge(read_study(study.params, tmp_path))
     assert {judgement.id for judgement in judged if judgement.verdict != "not tested"} == {"C3"}
-    table = claims_text(judged, ["a note"], 80)
-    assert all(f"\n{judgement.id} " in table for judgement in judged) and max(map(len, table.splitlines())) <= 80
     details = claim_text(judged[4], ["a note"], 80)
     assert "generated data, no verdict" in details and "PTB-XL 30 % ACC: +0.007, p = 0.12" in details
     lines = over_settings_frame(read_study(study.params, tmp_path)).set_index(["method", "metric", "scaling"])
@@ -177,21 +174,3 @@ def test_a_report_on_the_cells_that_there_are(tmp_path: Path, monkeypatch: pytes
     frame = read_study(params, tmp_path / written[0])
     assert frame.contrasts.empty  # one cell has nothing to be compared with
     assert all(judgement.verdict == "not tested" for judgement in judge(frame) if judgement.id != "C3")
-
-
-def test_claims_in_the_terminal(study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("safeecgmatch.config.load_params", lambda: study.params)
-    with pytest.raises(UserError, match="safeecgmatch report"):
-        CliRunner().invoke(app, ["claims"], catch_exceptions=False)
-    write_evaluation(study.evaluation, tmp_path / "reports" / "demo" / "paper")
-    everything = CliRunner().invoke(app, ["claims"], catch_exceptions=False).stdout
-    assert (
-        "The rules that judge (claims.yaml)" in everything
-        and "C3   refuted" in everything
-        and "C13  not tested" in everything
-    )
-    one = CliRunner().invoke(app, ["claims", "c5"], catch_exceptions=False).stdout
-    assert "Criterion" in one and "Reading: learned temperatures, time branch - not tested" in one
-    with pytest.raises(UserError, match="There is no claim 'C99'; those that exist are C1, C2"):
-        CliRunner().invoke(app, ["claims", "C99"], catch_exceptions=False)

@@ -90,8 +90,10 @@ def test_files_round_trip(study: Study, tmp_path: Path) -> None:
     accuracy = study.evaluation.plots["accuracy_ece"]
     assert len(accuracy) == ROWS and not accuracy.isna().any(axis=None) and accuracy["label"].is_unique
     validation = study.evaluation.plots["safeecgmatch_validation"]
-    assert list(validation.columns) == ["iteration", "ptbxl_30", "ptbxl_60", "cinc21_30", "cinc21_60"]
-    assert validation["iteration"].tolist() == [50, 100, 150] and not validation.isna().any(axis=None)
+    assert list(validation.columns) == ["setting", "iteration", "val_accuracy"]
+    by_setting = validation.groupby("setting", sort=False)["iteration"].apply(list).to_dict()
+    assert by_setting == {name: [50, 100, 150] for name in ("ptbxl 30 %", "ptbxl 60 %", "cinc21 30 %", "cinc21 60 %")}
+    assert not validation.isna().any(axis=None)
 
 
 def test_plots_add_up_in_every_cell(study: Study) -> None:

@@ -149,10 +149,8 @@ def accuracy_ece_frame(metrics: pd.DataFrame) -> pd.DataFrame:
 
 
 def validation_frame(training: pd.DataFrame) -> pd.DataFrame:
-    """Validation accuracy of SafeECGMatch, mean over seeds, one column per setting: for `dvc plots diff`."""
+    """Validation accuracy of SafeECGMatch, mean over seeds, with a name for each setting: for `dvc plots diff`."""
     chosen = training[training["row"] == PROPOSED]
-    settings = chosen["dataset"] + "_" + chosen["ood"].astype(str)
-    means = chosen.assign(setting=settings).pivot_table(
-        index="iteration", columns="setting", values="val_accuracy", sort=False
-    )
-    return means.sort_index().reset_index().rename_axis(columns=None)
+    means = chosen.groupby(["dataset", "ood", "iteration"], sort=False)["val_accuracy"].mean().reset_index()
+    means.insert(0, "setting", means["dataset"] + " " + means["ood"].astype(str) + " %")
+    return means.drop(columns=["dataset", "ood"])
