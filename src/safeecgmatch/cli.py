@@ -6,12 +6,13 @@ import shutil
 import signal
 import sys
 import textwrap
+from importlib.metadata import version
 from pathlib import Path
 
 import typer
 
+from safeecgmatch import cli_models
 from safeecgmatch.errors import UserError
-from safeecgmatch.predicting import commands as predict_commands
 from safeecgmatch.tracking import commands as mlflow_commands
 
 app = typer.Typer(
@@ -31,8 +32,21 @@ app = typer.Typer(
     """,
 )
 app.add_typer(mlflow_commands.mlflow_app, name="mlflow", short_help="Look at the runs in MLflow, or complete it.")
-app.command(short_help="Classify ECGs with a finished cell.")(predict_commands.predict)
-app.add_typer(predict_commands.model_app, name="model", short_help="Store a finished cell as a servable model.")
+app.command(short_help="Classify ECGs with a finished cell or a published model.")(cli_models.predict)
+app.add_typer(cli_models.model_app, name="model", short_help="Serve or publish a finished cell.")
+
+
+def print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"safeecgmatch {version('safeecgmatch')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: bool = typer.Option(False, "--version", callback=print_version, is_eager=True, help="Print the version."),
+) -> None:
+    """What is true for all commands; the help of `app` describes them."""
 
 
 @app.command(short_help="Install a profile as params.yaml.")
