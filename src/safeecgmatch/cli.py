@@ -32,7 +32,7 @@ app = typer.Typer(
 )
 app.add_typer(mlflow_commands.mlflow_app, name="mlflow", short_help="Look at the runs in MLflow, or complete it.")
 app.command(short_help="Classify ECGs with a finished cell.")(predict_commands.predict)
-app.add_typer(predict_commands.model_app, name="model", short_help="Store a finished cell as a servable model.")
+app.add_typer(mlflow_commands.model_app, name="model", short_help="Store a finished cell as a servable model.")
 
 
 @app.command(short_help="Install a profile as params.yaml.")

@@ -1,4 +1,4 @@
-"""The commands `safeecgmatch predict` and `safeecgmatch model`; slow imports stand inside them."""
+"""The command `safeecgmatch predict`; slow imports stand inside it."""
 
 from __future__ import annotations
 
@@ -6,17 +6,6 @@ import sys
 from pathlib import Path
 
 import typer
-
-model_app = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    help="""Store a finished cell as a model that `mlflow models serve` can serve.
-
-    \b
-    Examples:
-      safeecgmatch model log ptbxl/safeecgmatch/60/1
-    """,
-)
 
 
 def predict(
@@ -49,22 +38,3 @@ def predict(
     trained = Trained.open(find_cell(cell), accept)
     if running.predict(trained, records, output, plot, labels, sys.stdout):
         raise typer.Exit(1)
-
-
-@model_app.command(short_help="Store a finished cell in MLflow as a servable model.")
-def log(
-    cell: str = typer.Argument(metavar="CELL", help="A finished cell, as its path below runs/."),
-    name: str | None = typer.Option(None, "--name", help="The registered model's name; by default made of the cell's."),
-) -> None:
-    """Store a finished cell in the MLflow run that trained it, as a pyfunc model, and register it under a name.
-
-    \b
-    Examples:
-      safeecgmatch model log ptbxl/safeecgmatch/60/1
-      safeecgmatch model log ptbxl/safeecgmatch/60/1 --name ward-3
-    """
-    from safeecgmatch.tracking.model import log_model
-
-    logged = log_model(cell, name)
-    print(f"{logged.name} version {logged.version} in run {logged.run_id}.")
-    print(f"Serve it: {logged.serve_command}")
