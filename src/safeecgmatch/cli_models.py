@@ -68,8 +68,10 @@ def log(
       safeecgmatch model log ptbxl/safeecgmatch/60/1 --name ward-3
     """
     from safeecgmatch.tracking.model import log_model
+    from safeecgmatch.tracking.store import one_sentence
 
-    logged = log_model(cell, name)
+    with one_sentence():
+        logged = log_model(cell, name)
     print(f"{logged.name} version {logged.version} in run {logged.run_id}.")
     print(f"Serve it: {logged.serve_command}")
 
