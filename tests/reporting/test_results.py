@@ -21,7 +21,7 @@ def test_a_gain_is_found_whichever_way_round_it_was_written(study: Study) -> Non
 
 def test_a_row_is_its_reported_prediction_and_a_branch_is_named(study: Study) -> None:
     metrics = study.evaluation.metrics
-    results = Results(metrics, study.evaluation.runs, study.evaluation.compared["contrasts"])
+    results = Results(metrics, study.evaluation.runs, study.evaluation.contrasts)
     here = metrics[(metrics["dataset"] == "cinc21") & (metrics["ood"] == 30) & (metrics["row"] == "safeecgmatch")]
     here = here[(here["metric"] == "nll") & (here["scaling"] == "posthoc")]
     for row, chosen in (("safeecgmatch", here["reported"]), ("safeecgmatch@time", here["branch"] == "time")):

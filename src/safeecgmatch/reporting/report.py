@@ -37,7 +37,7 @@ from safeecgmatch.reporting.verdicts import (
 )
 
 BIBLIOGRAPHY = Path(__file__).with_name("references.bib")
-PLOTS = ("corpus", "sources", "budget", "training", "reliability", "ood_scores", "refusal", "confusion")
+PLOTS = ("corpus", "sources", "budget", "training", "reliability", "roc", "refusal", "confusion")
 LISTED = ["setting", "ours", "paper", "why", "meaning"]  # of a deviation
 FEWEST_SETTINGS = 4  # the middle half of fewer is no half
 

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from safeecgmatch.reporting.names import bounds
 from safeecgmatch.reporting.statistics import Summary, student_interval
 
-UNBOUNDED = ("nll", "brier", "temperature", "t_class", "t_ova", "t_class_second", "t_ova_second")
 VALUE = ["dataset", "row", "ood", "metric", "scaling"]  # what one printed number is of
 SETTING = ["dataset", "row", "ood"]
 OVER = " - "  # between the two rows of a gain
@@ -59,7 +59,7 @@ class Results:
         intervals = [
             (line.low, line.high)
             if OVER in line.row
-            else student_interval(Summary(line.mean, line.std, line.seeds), line.metric not in UNBOUNDED)
+            else student_interval(Summary(line.mean, line.std, line.seeds), bounds(line.metric) == (0, 1))
             for line in records(found)
         ]
         found[["interval_low", "interval_high"]] = np.array(intervals, dtype=float).reshape(-1, 2)
