@@ -11,12 +11,12 @@ from safeecgmatch.config import Params
 from safeecgmatch.metrics import OPEN_SET, REFUSED
 from safeecgmatch.reporting import rows as rows_of
 from safeecgmatch.reporting.budget import FIVE, LAST, LAST_FIVE, OWN_BEST
+from safeecgmatch.reporting.evaluate import TRAINING
 from safeecgmatch.reporting.names import summary_methods, variant_name
 from safeecgmatch.reporting.provenance import accepted_as_unseen, score_notes, warning_notes
 from safeecgmatch.reporting.results import Results
 from safeecgmatch.reporting.rows import Row
 from safeecgmatch.reporting.tables import (
-    TRAINING,
     Column,
     Table,
     TableMaker,

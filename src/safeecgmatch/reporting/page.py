@@ -1,12 +1,10 @@
-"""The page of a report: parts that print themselves as Markdown, and that Markdown as one HTML file."""
+"""The page of a report: its parts as Markdown, and that Markdown as one HTML file."""
 
 from __future__ import annotations
 
 import base64
 import html
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,70 +16,32 @@ from safeecgmatch.reporting.printing import markdown_table, render, to_markdown
 from safeecgmatch.reporting.tables import Table
 
 
-class Block(ABC):
-    @abstractmethod
-    def markdown(self) -> str: ...
+def heading(text: str, level: int = 2) -> str:
+    return f"{'#' * level} {text}"
 
 
-@dataclass(frozen=True)
-class Heading(Block):
-    text: str
-    level: int = 2
-
-    def markdown(self) -> str:
-        return f"{'#' * self.level} {self.text}"
+def items(lines: Sequence[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines)
 
 
-@dataclass(frozen=True)
-class Text(Block):
-    text: str
-
-    def markdown(self) -> str:
-        return self.text
-
-
-@dataclass(frozen=True)
-class Items(Block):
-    items: Sequence[str]
-
-    def markdown(self) -> str:
-        return "\n".join(f"- {item}" for item in self.items)
-
-
-@dataclass(frozen=True)
-class Grid(Block):
+def words(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     """A table of words."""
-
-    heads: Sequence[str]
-    lines: Sequence[Sequence[str]]
-
-    def markdown(self) -> str:
-        lines = [[cell.replace("|", "\\|") for cell in line] for line in self.lines]
-        return markdown_table(list(self.heads), lines, numbers=False).rstrip()
+    escaped = [[cell.replace("|", "\\|") for cell in line] for line in lines]
+    return markdown_table(list(heads), escaped, numbers=False).rstrip()
 
 
-@dataclass(frozen=True)
-class Numbers(Block):
-    """A table of results with its notes."""
-
-    table: Table
-
-    def markdown(self) -> str:
-        notes = "\\\n".join(self.table.notes)
-        return f"{self.table.caption}\n\n{to_markdown(self.table)}\n{notes}".rstrip()
+def numbers(table: Table) -> str:
+    """A table of results with its caption and notes."""
+    notes = "\\\n".join(table.notes)
+    return f"{table.caption}\n\n{to_markdown(table)}\n{notes}".rstrip()
 
 
-@dataclass(frozen=True)
-class Picture(Block):
-    name: str
-    caption: str
-
-    def markdown(self) -> str:
-        return f"![{self.caption}](figures/{self.name}.png)"
+def picture(name: str, caption: str) -> str:
+    return f"![{caption}](figures/{name}.png)"
 
 
-def to_readme(blocks: Sequence[Block]) -> str:
-    return "\n\n".join(block.markdown() for block in blocks) + "\n"
+def to_readme(parts: Sequence[str]) -> str:
+    return "\n\n".join(parts) + "\n"
 
 
 def to_html(readme: str, folder: Path) -> str:

@@ -20,7 +20,7 @@ from safeecgmatch.reporting.checks import read_study
 from safeecgmatch.reporting.compare import CSV, compare, comparison_markdown, comparison_tex
 from safeecgmatch.reporting.deviations import Deviation, deviations
 from safeecgmatch.reporting.figures import write_figures
-from safeecgmatch.reporting.page import Block, Heading, Numbers, Text, to_html, to_readme
+from safeecgmatch.reporting.page import heading, numbers, to_html, to_readme
 from safeecgmatch.reporting.printing import render, tex, to_markdown, to_tex
 from safeecgmatch.reporting.provenance import provenance, variant_note
 from safeecgmatch.reporting.results import Results
@@ -80,37 +80,37 @@ def bibliography() -> list[dict[str, str]]:
     return entries
 
 
-def page(content: Content) -> list[Block]:
+def page(content: Content) -> list[str]:
     """What was run, the verdicts, the gains, then everything else."""
     params, runs = content.params, content.runs
-    blocks: list[Block] = [
+    parts = [
         *sections.what_was_run(params, runs, content.differences),
-        Text(sections.FILES),
-        Heading("Claims"),
+        sections.FILES,
+        heading("Claims"),
         *sections.claims_table(content.judgements, content.fixed),
         sections.forest(params),
-        Heading("Audit of the published numbers"),
-        Text("These findings need no training: they follow from the paper's own tables."),
+        heading("Audit of the published numbers"),
+        "These findings need no training: they follow from the paper's own tables.",
         *sections.audit(content.findings),
-        Heading("Deviations from the paper's setting"),
+        heading("Deviations from the paper's setting"),
         *sections.deviation_table(content.differences),
     ]
     for table in content.tables:
-        blocks += [Heading(f"Table {table.number}: {table.title}"), Numbers(table)]
+        parts += [heading(f"Table {table.number}: {table.title}"), numbers(table)]
     return [
-        *blocks,
+        *parts,
         *sections.over_settings(params, content.over_settings),
         *sections.source_blocks(params, content.plots["corpus"], content.plots["sources"]),
-        Heading("Paper versus ours"),
+        heading("Paper versus ours"),
         *sections.against_the_paper(params, content.comparison),
-        Heading("Figures"),
+        heading("Figures"),
         *sections.overview_figures(params, content.figures),
         *sections.figures_by_setting(params),
-        Heading("Cost"),
+        heading("Cost"),
         sections.cost(params, runs),
-        Heading("Sizes of the splits"),
+        heading("Sizes of the splits"),
         sections.sizes(params, runs, content.plots["corpus"]),
-        Heading("Hyper-parameters and protocol switches"),
+        heading("Hyper-parameters and protocol switches"),
         sections.settings_of_methods(params),
     ]
 
@@ -164,6 +164,6 @@ def write_report(params: Params, folder: Path, profiles: Path = FOLDER) -> None:
     with atomic_path(folder / "tables") as partial:
         partial.mkdir()
         write_tables(partial, content)
-    readme = to_readme([Heading(content.title, 1), *page(content)])
+    readme = to_readme([heading(content.title, 1), *page(content)])
     write_text(folder / "README.md", readme)
     write_text(folder / "report.html", to_html(readme, folder))

@@ -1,4 +1,4 @@
-"""The sections of a report as blocks, from the params, the frames that `evaluate` wrote, and the verdicts."""
+"""The sections of a report as Markdown, from the params, the frames that `evaluate` wrote, and the verdicts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from safeecgmatch.reporting.compare import NOTE, PLACES, rank_grid, why_nothing
 from safeecgmatch.reporting.deviations import Deviation, comparability, method_values
 from safeecgmatch.reporting.figures.style import places
 from safeecgmatch.reporting.names import data_name, dataset_name, method_name, source_names
-from safeecgmatch.reporting.page import Block, Grid, Heading, Items, Picture, Text
+from safeecgmatch.reporting.page import heading, items, picture, words
 from safeecgmatch.reporting.provenance import (
     accepted_as_unseen,
     commits,
@@ -47,7 +47,7 @@ def _distinct(runs: pd.DataFrame, column: str) -> str:
     return ", ".join(dict.fromkeys(str(value) for value in values if str(value))) or "not recorded"
 
 
-def what_was_run(params: Params, runs: pd.DataFrame, rows: list[Deviation]) -> list[Block]:
+def what_was_run(params: Params, runs: pd.DataFrame, rows: list[Deviation]) -> list[str]:
     """Data, size, seeds, hardware, versions, cost; and what may be compared with the paper."""
     done = runs[runs["state"] == "done"]
     missing = runs.loc[runs["state"] == "missing", "cell"]
@@ -60,8 +60,8 @@ def what_was_run(params: Params, runs: pd.DataFrame, rows: list[Deviation]) -> l
     )
     threads = _distinct(runs, "threads").replace(".0", "")
     return [
-        Text(f"**{comparability(params, rows)}**"),
-        Items(
+        f"**{comparability(params, rows)}**",
+        items(
             [
                 f"Data: {data_sources(params)}.",
                 f"Size: {size}; profile `{params.profile}`, protocol `{params.protocol}`, {seed_list(runs)}.",
@@ -79,7 +79,7 @@ def what_was_run(params: Params, runs: pd.DataFrame, rows: list[Deviation]) -> l
     ]
 
 
-def cost(params: Params, runs: pd.DataFrame) -> Grid:
+def cost(params: Params, runs: pd.DataFrame) -> str:
     """Wall time and CPU hours by method."""
     lines = []
     for method in (method for method in methods(params) if method in set(runs["method"])):
@@ -91,10 +91,10 @@ def cost(params: Params, runs: pd.DataFrame) -> Grid:
     trained = (runs["state"] != "missing").sum()
     lines.append(["All", f"{trained} of {len(runs)}", "", f"{runs['cpu_seconds'].sum() / 3600:.2f}"])
     heads = ["Method, with its variants", "Cells", "Mean wall time", "CPU hours"]
-    return Grid(heads, lines)
+    return words(heads, lines)
 
 
-def claims_table(judgements: list[Judgement], notes: list[str]) -> list[Block]:
+def claims_table(judgements: list[Judgement], notes: list[str]) -> list[str]:
     """Claim by claim; a verdict from runs that are not of the paper's size is marked, and the size stated once."""
     lines = []
     marked: dict[str, list[str]] = {}
@@ -106,38 +106,38 @@ def claims_table(judgements: list[Judgement], notes: list[str]) -> list[Block]:
         if judgement.size:
             marked.setdefault(judgement.size, []).append(judgement.id)
     return [
-        *(Text(note) for note in notes),
-        *(Text(f"“At this size” ({', '.join(claims)}): {size}.") for size, claims in marked.items()),
-        Text(GAINS),
-        Grid(["", "Claim", "Verdict", "Evidence"], lines),
+        *notes,
+        *(f"“At this size” ({', '.join(claims)}): {size}." for size, claims in marked.items()),
+        GAINS,
+        words(["", "Claim", "Verdict", "Evidence"], lines),
     ]
 
 
-def audit(findings: list[Finding]) -> list[Block]:
+def audit(findings: list[Finding]) -> list[str]:
     """What needs no training: the paper's own numbers."""
-    return [Items([f"**{finding.title}.** {finding.text}" for finding in findings])]
+    return [items([f"**{finding.title}.** {finding.text}" for finding in findings])]
 
 
-def deviation_table(rows: list[Deviation]) -> list[Block]:
+def deviation_table(rows: list[Deviation]) -> list[str]:
     if not rows:
-        return [Text("None: every setting is the paper's.")]
+        return ["None: every setting is the paper's."]
     lines = [[row.setting, row.ours, row.paper, row.why, row.meaning] for row in rows]
-    return [Grid(["Setting", "Here", "Paper", "Why", "What it means"], lines)]
+    return [words(["Setting", "Here", "Paper", "Why", "What it means"], lines)]
 
 
-def against_the_paper(params: Params, comparison: pd.DataFrame) -> list[Block]:
+def against_the_paper(params: Params, comparison: pd.DataFrame) -> list[str]:
     if nothing := why_nothing(comparison):
-        return [Text(nothing)]
+        return [nothing]
     heads, lines = rank_grid(comparison)
     return [
-        Text(f"{NOTE} {PLACES} Cell by cell: [paper_vs_ours.md](tables/paper_vs_ours.md)."),
-        Text(variant_note(params, methods(params))),
-        Text("Place of SafeECGMatch among the methods, 1 = best:"),
-        Grid(heads, lines),
+        f"{NOTE} {PLACES} Cell by cell: [paper_vs_ours.md](tables/paper_vs_ours.md).",
+        variant_note(params, methods(params)),
+        "Place of SafeECGMatch among the methods, 1 = best:",
+        words(heads, lines),
     ]
 
 
-def over_settings(params: Params, frame: pd.DataFrame) -> list[Block]:
+def over_settings(params: Params, frame: pd.DataFrame) -> list[str]:
     """One number per method: the middle half of its settings; nothing where there are too few for one."""
     if frame.empty:
         return []
@@ -153,16 +153,14 @@ def over_settings(params: Params, frame: pd.DataFrame) -> list[Block]:
         for method in methods(params)
     ]
     return [
-        Heading("Over all settings"),
-        Text(
-            "Interquartile mean over the settings, for each seed; its mean with a 95 % interval over the seeds. "
-            "Descriptive. (T): after temperature scaling on validation."
-        ),
-        Grid(["Method", *measures], lines),
+        heading("Over all settings"),
+        "Interquartile mean over the settings, for each seed; its mean with a 95 % interval over the seeds. "
+        "Descriptive. (T): after temperature scaling on validation.",
+        words(["Method", *measures], lines),
     ]
 
 
-def sizes(params: Params, runs: pd.DataFrame, corpus: pd.DataFrame) -> Grid:
+def sizes(params: Params, runs: pd.DataFrame, corpus: pd.DataFrame) -> str:
     """Records per part of the split, and how many people they are of."""
     parts = ["labelled", "pool", "validation", "test", "open_test"]
     lines = []
@@ -174,12 +172,12 @@ def sizes(params: Params, runs: pd.DataFrame, corpus: pd.DataFrame) -> Grid:
         patients = "–" if here.empty else f"{int(known.iloc[0]):,}" if len(known) else "unknown"
         lines.append([where.title, *cells, patients])
     heads = ["", *(part.replace("_", " ") for part in parts), "patients of all records"]
-    return Grid(heads, lines)
+    return words(heads, lines)
 
 
-def source_blocks(params: Params, corpus: pd.DataFrame, sources: pd.DataFrame) -> list[Block]:
+def source_blocks(params: Params, corpus: pd.DataFrame, sources: pd.DataFrame) -> list[str]:
     """For every dataset of several sources: source by class, accuracy by source, and what the source alone tells."""
-    blocks: list[Block] = []
+    parts: list[str] = []
     for dataset in dict.fromkeys(sources["dataset"]):
         here, names = corpus[corpus["dataset"] == dataset], source_names(dataset)
         order = sources_of(corpus, dataset)
@@ -192,18 +190,18 @@ def source_blocks(params: Params, corpus: pd.DataFrame, sources: pd.DataFrame) -
         total = counts.sum()
         lines.append(["all", *(f"{count:,}" for count in total), f"{total.sum():,}"])
         data = data_name(params, dataset).name
-        blocks += [
-            Heading(f"Sources of {dataset_name(dataset).name}"),
-            Text(f"{data}: {total.sum():,} records. {SOURCES_TEXT}"),
-            Grid(["Source", *map(str, counts.columns), "all"], lines),
+        parts += [
+            heading(f"Sources of {dataset_name(dataset).name}"),
+            f"{data}: {total.sum():,} records. {SOURCES_TEXT}",
+            words(["Source", *map(str, counts.columns), "all"], lines),
         ]
         for where in (where for where in places(params) if where.dataset == dataset):
-            blocks += [Text(f"Accuracy on test by source, mean over the seeds; {where.title}:")]
-            blocks.append(_source_grid(params, where.rows_of(sources), order, names))
-    return blocks
+            parts += [f"Accuracy on test by source, mean over the seeds; {where.title}:"]
+            parts.append(_source_grid(params, where.rows_of(sources), order, names))
+    return parts
 
 
-def _source_grid(params: Params, lines: pd.DataFrame, order: list[str], names: dict[str, str]) -> Grid:
+def _source_grid(params: Params, lines: pd.DataFrame, order: list[str], names: dict[str, str]) -> str:
     means = lines.groupby(["row", "source"])["acc"].mean()
     of_seeds = lines.drop_duplicates(["seed", "source"]).groupby("source")
     guess, records = of_seeds["guess"].mean(), of_seeds["records"].sum()
@@ -215,22 +213,22 @@ def _source_grid(params: Params, lines: pd.DataFrame, order: list[str], names: d
     shown = [["Guess by source", *(text(guess.get(source)) for source in columns)]]
     shown += [[entry.label, *(text(means.get((entry.key, source))) for source in columns)] for entry in entries(params)]
     heads = [f"{names.get(source, source)} (N = {records.get(source, 0):,})" for source in columns]
-    return Grid(["Method", *heads], shown)
+    return words(["Method", *heads], shown)
 
 
-def settings_of_methods(params: Params) -> Items:
+def settings_of_methods(params: Params) -> str:
     """Hyper-parameters and switches of every method as they were resolved."""
-    items = []
+    lines = []
     for method in [*params.grid.methods, PROPOSED]:
         known = read_protocol(method)
         values = method_values(params, method)
         own = ", ".join(f"{key} {value}" for key, value in values.items() if key not in known)
         switched = ", ".join(f"{key} {value}" for key, value in values.items() if key in known)
-        items.append(f"**{method_name(method).name}**: {own or 'none'}; switches: {switched}.")
-    return Items(items)
+        lines.append(f"**{method_name(method).name}**: {own or 'none'}; switches: {switched}.")
+    return items(lines)
 
 
-def overview_figures(params: Params, names: list[str]) -> list[Picture]:
+def overview_figures(params: Params, names: list[str]) -> list[str]:
     captions = {
         "tradeoff": "Accuracy against ECE; bars are one sample standard deviation.",
         "readings": "SafeECGMatch: what the temperature rule and the frequency branch are worth, with 95 % intervals.",
@@ -243,27 +241,27 @@ def overview_figures(params: Params, names: list[str]) -> list[Picture]:
         ),
         "refusal": "Accuracy on the open test set when the least certain records are refused.",
     }
-    return [Picture(name, caption) for name, caption in captions.items() if name in names]
+    return [picture(name, caption) for name, caption in captions.items() if name in names]
 
 
-def figures_by_setting(params: Params) -> list[Block]:
-    blocks: list[Block] = []
+def figures_by_setting(params: Params) -> list[str]:
+    parts: list[str] = []
     for where in places(params):
         dashed = "; dashed: published" if where.real else ""
-        blocks += [
-            Heading(f"{data_name(params, where.dataset).name}, {where.ood} % OOD", 3),
-            Picture(f"reliability_{where.ending}", "Reliability: accuracy and number of records by confidence."),
-            Picture(
+        parts += [
+            heading(f"{data_name(params, where.dataset).name}, {where.ood} % OOD", 3),
+            picture(f"reliability_{where.ending}", "Reliability: accuracy and number of records by confidence."),
+            picture(
                 f"budget_{where.ending}",
                 f"Accuracy and ECE on test at every epoch{dashed}. Validation alone chooses the epoch.",
             ),
-            Picture(f"training_{where.ending}", "Training curves with their spread over seeds."),
-            Picture(f"roc_{where.ending}", "Unseen records found against seen records refused."),
-            Picture(f"confusion_{where.ending}", "Confusion on the open test set."),
+            picture(f"training_{where.ending}", "Training curves with their spread over seeds."),
+            picture(f"roc_{where.ending}", "Unseen records found against seen records refused."),
+            picture(f"confusion_{where.ending}", "Confusion on the open test set."),
         ]
-    return blocks
+    return parts
 
 
-def forest(params: Params) -> Picture:
+def forest(params: Params) -> str:
     generated = "" if all(where.real for where in places(params)) else NO_CLAIM
-    return Picture("forest", f"Paired gains of SafeECGMatch over each method, with 95 % intervals.{generated}")
+    return picture("forest", f"Paired gains of SafeECGMatch over each method, with 95 % intervals.{generated}")

@@ -11,6 +11,7 @@ import pandas as pd
 
 from safeecgmatch.config import PROPOSED, Params
 from safeecgmatch.reporting.budget import LAST, LAST_FIVE, OWN_BEST
+from safeecgmatch.reporting.evaluate import TRAINING
 from safeecgmatch.reporting.names import Name, data_name, higher_is_better, is_ranked, metric_name
 from safeecgmatch.reporting.provenance import branch_notes, diverged_notes, floor_notes, provenance, release_notes
 from safeecgmatch.reporting.results import Results, records
@@ -47,7 +48,6 @@ GAIN_NOTE = (
     "A gain is a difference paired by seed and test record, with its 95 % interval from contrasts.csv; positive is "
     "better, in ECE as in ACC. It takes two seeds."
 )
-TRAINING = "training"  # the `scaling` of what happened while a cell was trained
 ENDINGS = {"posthoc": " (T)", LAST: " last", LAST_FIVE: " last 5", OWN_BEST: " own best"}
 CSV = [
     "row", "label", "ood", "dataset", "metric", "scaling", "mean", "std", "interval_low", "interval_high", "seeds",
