@@ -36,7 +36,7 @@ def train(path: str) -> None:
 
     scratch = Scratch.of(path, config["fingerprint"])
     with Following() as uploader:  # imports mlflow in another process while this one imports torch
-        from safeecgmatch.launching.cell import Stopped, train_cell
+        from safeecgmatch.launching.train_cell import Stopped, train_cell
 
         uploader.follow(scratch.folder)
         try:
