@@ -169,9 +169,10 @@ def test_the_ui_shows_the_store_and_links_to_comparisons(
     import socket
     import urllib.request
 
+    from tests.test_tracking import log_cell
+
     from safeecgmatch.tracking.address import ensure_store
     from safeecgmatch.tracking.store import Store
-    from tests.test_tracking import log_cell
 
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     ensure_store()

@@ -202,7 +202,7 @@ def test_every_switch_says_where_it_comes_from():
     for section in ["data", *known_methods()]:
         for name, entry in read_protocol(section).items():
             assert set(entry) <= {"paper", "release", "why"}, f"{section}.{name}"
-            assert len(entry["why"]) > 20 and entry["why"].endswith("."), f"{section}.{name}"
+            assert entry["why"].endswith(".") and " " in entry["why"], f"{section}.{name}: `why` is no sentence"
             assert {"paper", "release"} & set(entry), f"{section}.{name}"
 
 

@@ -45,10 +45,10 @@ def test_every_pseudo_labelling_method_accepted_some_and_a_cell_that_did_not_say
         assert "accepted" in warned[cell], cell
 
 
-def test_supervised_is_one_experiment_at_both_ood_levels():
+def test_supervised_is_one_experiment_at_all_ood_levels():
     metrics = pd.read_csv(REPORT / "metrics.csv")
     rows = metrics[(metrics["method"] == "supervised") & ~metrics["metric"].isin([*OPEN_SET, *REFUSAL])]
     by_level = rows.pivot_table(
         index=["dataset", "seed", "scaling", "metric"], columns="ood", values="value", aggfunc="first"
     )
-    assert (by_level[30] == by_level[60]).all()
+    assert len(by_level.columns) > 1 and (by_level.nunique(axis=1) == 1).all()

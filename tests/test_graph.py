@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.conftest import ROOT
-from tests.micro import Project, micro_params
+from tests.micro import Project
 
 STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
 PACKAGE = "src/safeecgmatch"
@@ -98,37 +98,3 @@ def test_what_cannot_change_a_prediction_trains_nothing_again(project: Project):
 def test_a_number_in_a_method_trains_that_method_and_those_built_on_it(project: Project, method, stale):
     project.edit((f"{PACKAGE}/methods/{method}/method.py", "", "\nSHARE = 0.5\n"))
     assert project.stale() == stale
-
-
-NEW_METHOD = {
-    "__init__.py": "",
-    "protocol.yaml": "batch_order: {paper: reshuffled, release: fixed, why: as the others}\n"
-    "stop_at_val_1: {paper: false, release: false, why: as the others}\n",
-    "losses.py": "def squared(logits, labels):\n"
-    "    return (logits.softmax(1).gather(1, labels[:, None]) - 1).square().mean()\n",
-    "views.py": "def louder(x):\n    return 1.1 * x\n",
-    "method.py": "from safeecgmatch.engine.contract import Losses\n"
-    "from safeecgmatch.engine.method import SingleNetwork\n"
-    "from safeecgmatch.methods.louder.losses import squared\n"
-    "from safeecgmatch.methods.louder.views import louder\n\n\n"
-    "class Louder(SingleNetwork):\n"
-    "    def losses(self, batch, n):\n"
-    "        loss = squared(self.network(louder(batch.x_l)), batch.y_l)\n"
-    '        yield Losses(loss, {"squared": loss})\n\n\n'
-    "METHOD = Louder\n",
-}
-
-
-def test_a_new_method_with_its_own_loss_and_view_is_all_that_is_trained(project: Project):
-    folder = project.root / PACKAGE / "methods" / "louder"
-    folder.mkdir()
-    for name, text in NEW_METHOD.items():
-        (folder / name).write_text(text)
-    params = micro_params()
-    params["grid"]["methods"].append("louder")
-    params["methods"]["louder"] = {"switches": {}}
-    project.params(**params)
-    assert project.stale() == {"train@ptbxl-louder-60-1"}
-    output = project.safeecgmatch("run", "train@ptbxl-louder-60-1")
-    assert "1 training cells, 1 of them to be trained." in output
-    assert (project.root / "runs/ptbxl/louder/60/1/predictions.npz").is_file()

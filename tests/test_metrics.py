@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from safeecgmatch import metrics
 from safeecgmatch import predictions as stored
+from safeecgmatch.reporting.names import bounds, is_ranked, metric_name
 from tests.vectors import load_vector
 
 
@@ -102,10 +103,9 @@ def test_bounds_and_permutation_invariance(seed: int, records: int, classes: int
     after = metrics.closed_set_metrics(log_probabilities[order], labels[order])
     assert after == pytest.approx(before, abs=1e-12)
     assert set(before) == set(metrics.CLOSED_SET)
-    assert before["nll"] >= 0
     for name, value in before.items():
-        if name != "nll":
-            assert 0 <= value <= (2 if name == "brier" else 1)
+        low, high = bounds(name)
+        assert low <= value <= high, name
     relabelled = np.random.default_rng(seed + 1).permutation(classes)
     swapped = metrics.closed_set_metrics(log_probabilities[:, np.argsort(relabelled)], relabelled[labels])
     assert swapped == pytest.approx(before, abs=1e-12)
@@ -156,6 +156,7 @@ def test_final_metrics_are_those_of_the_reported_branch() -> None:
     predictions = made_up_predictions(own_score=False)
     result = stored.final_metrics(predictions)
     assert tuple(result) == metrics.METRICS
+    assert all(metric_name(name) and is_ranked(name) for name in result)
     assert result == stored.final_metrics(predictions, "fused") != stored.final_metrics(predictions, "time")
     probabilities = np.exp(predictions["test.log_probs.fused"])
     assert result["ece"] == pytest.approx(ece_one_by_one(probabilities, predictions["test.label"]), abs=1e-6)

@@ -7,9 +7,11 @@ import pandas as pd
 import pytest
 
 from safeecgmatch.errors import UserError
+from safeecgmatch.files import read_yaml
 from safeecgmatch.reporting.audits import AUDITS
 from safeecgmatch.reporting.claims import FILE, load_claims, rule_notes
 from safeecgmatch.reporting.contrasts import MEASURES, wanted_pairs
+from safeecgmatch.reporting.names import FILE as NAMES
 from safeecgmatch.reporting.published import benchmark_methods
 from tests.reporting.planted import BASELINES, OTHERS, ROWS
 
@@ -81,6 +83,9 @@ def test_the_numbers_of_the_rules() -> None:
 
 def test_places_are_counted_among_the_papers_methods() -> None:
     assert sorted(benchmark_methods()) == sorted([*BASELINES, "safeecgmatch"])
+    named = read_yaml(NAMES)
+    assert sorted(named["methods"]) == sorted(benchmark_methods()), "others belong under further_methods"
+    assert not set(named["further_methods"] or {}) & set(benchmark_methods())
 
 
 def test_a_mistake_is_one_sentence(tmp_path: Path) -> None:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
 from safeecgmatch.cli import app
 from safeecgmatch.errors import UserError
+from safeecgmatch.reporting.contrasts import placebo
 from safeecgmatch.reporting.evaluate import write_evaluation
 from safeecgmatch.reporting.studies import choose
-from safeecgmatch.reporting.terminal import claim_text, claims_text
+from safeecgmatch.reporting.terminal import HEADS, claim_text, claims_text
 from safeecgmatch.reporting.verdicts import Judgement, judge
 from tests.conftest import ROOT
 from tests.reporting.conftest import Study
@@ -30,7 +34,10 @@ def judged() -> dict[str, Judgement]:
     purity = {setting: [0.1, 0.12, 0.11] for setting in SETTINGS}
     params = paper_params(model={"width": 16})
     gains = {"safeecgmatch@fused": 0.03, "safeecgmatch@time": -0.2}
-    study = planted_study(np.random.default_rng(5), gains, [*ROWS, *OTHERS], params=params, purity=purity)
+    rows = [*ROWS, *OTHERS, *placebo("")]
+    study = planted_study(np.random.default_rng(5), gains, rows, params=params, purity=purity)
+    floors = study.metrics.assign(metric="ece_floor", branch="fused", scaling="none", value=0.02)
+    study = replace(study, metrics=pd.concat([study.metrics, floors]))
     return {judgement.id: judgement for judgement in judge(study)}
 
 
@@ -70,6 +77,8 @@ def test_every_comparison_is_a_line_of_a_table_that_fits(judged: dict[str, Judge
                 for part in result.parts:
                     numbers = f"{part.estimate:{sign}.3f}  [{part.low:{sign}.3f}, {part.high:{sign}.3f}]"
                     assert numbers in lines, judgement.id
+    heads = [line for line in claim_text(judged["C1"], [], WIDTH).splitlines() if line.startswith("  setting")]
+    assert re.split(" {2,}", max(heads, key=len).strip()) == list(HEADS)
     text = claim_text(judged["C5"], [], WIDTH)
     assert "\nSafeECGMatch (fused) over CaliMatch\n  PTB-XL 30 %  ACC" in text and "  rival" not in text
     assert "over its strongest rival but one of Table 3\n" in claim_text(judged["C1"], [], WIDTH)

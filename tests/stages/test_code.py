@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import re
+import runpy
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from safeecgmatch import protocols
+from safeecgmatch.config import Params, load_params
 from safeecgmatch.engine import fingerprint
 from safeecgmatch.engine.fingerprint import stage_of
+from safeecgmatch.errors import UserError
 from safeecgmatch.files import read_yaml
+from safeecgmatch.protocols import switches
 from tests.conftest import ROOT
 
 SCRIPTS = ("download", "filter", "split", "evaluate", "tables")
@@ -92,3 +98,38 @@ def test_an_edit_reaches_the_stages_that_use_it(
     target.write_text(edit(target.read_text(encoding="utf-8")), encoding="utf-8")
     after = {name: stage_of(ROOT / "stages" / f"{name}.py") for name in SCRIPTS}
     assert {name for name in SCRIPTS if before[name] != after[name]} == changed
+
+
+def lacking(**lacks: Any) -> tuple[Params, str, dict[str, Any]]:
+    """What `check` is given for FixMatch, but for `lacks`."""
+    params = load_params(ROOT / "params.yaml")
+    found = fingerprint.method_of(params, "fixmatch") | {key: lacks[key] for key in lacks if key != "name"}
+    return params, lacks.get("name", "fixmatch"), found
+
+
+@pytest.mark.parametrize(
+    ("lacks", "sentence"),
+    [
+        ({"module": "parts.losses"}, "methods/parts/losses.py names no subclass of Method as METHOD; add `METHOD ="),
+        ({"module": "louder"}, "no method 'louder': src/safeecgmatch/methods/louder/method.py does not exist."),
+        ({"switches": {}}, "methods/fixmatch/protocol.yaml, protocol paper: key 'batch_order' is missing."),
+        ({"module": "adello", "switches": switches("adello", "paper", {})}, "params.yaml, methods.fixmatch: "),
+        ({"name": "louder"}, "names.yaml has no name for the method 'louder'; add it under further_methods."),
+    ],
+)
+def test_what_a_method_lacks_is_one_sentence(lacks: dict[str, Any], sentence: str) -> None:
+    check = runpy.run_path(str(ROOT / "stages" / "code.py"))["check"]
+    check(*lacking())
+    with pytest.raises(UserError) as error:
+        check(*lacking(**lacks))
+    assert sentence in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_method_without_protocol_is_known_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocols, "PACKAGE", tmp_path)
+    for name in ("louder/method.py", "parts/losses.py"):
+        (tmp_path / "methods" / name).parent.mkdir(parents=True)
+        (tmp_path / "methods" / name).touch()
+    assert protocols.known_methods() == ["louder"]
+    with pytest.raises(UserError, match=r"louder/protocol\.yaml does not exist; every method has its switches there"):
+        protocols.read_protocol("louder")
