@@ -18,7 +18,6 @@ from pathlib import Path
 import torch
 import typer
 
-from safeecgmatch.engine.signals import MILLIVOLTS
 from safeecgmatch.predicting import running
 from safeecgmatch.predicting.questions import Question
 from safeecgmatch.predicting.trained import Trained, find_cell
@@ -40,9 +39,9 @@ def main(
 ) -> None:
     trained = Trained.open(find_cell(cell))
     questions = [Question("", header) for header in sorted(folder.rglob("*.hea"))]
-    portions = [portion.rows for portion in running.read_portions(questions, trained)]
-    batches = [torch.from_numpy(rows).float().mul_(MILLIVOLTS).to(trained.device) for rows in portions]
-    records = sum(map(len, portions))
+    portions = [portion.records for portion in running.read_portions(questions, trained)]
+    batches = [batch for records in portions for batch in trained.inputs(records)]
+    count = sum(map(len, portions))
 
     @torch.no_grad()
     def network() -> None:
@@ -58,7 +57,7 @@ def main(
     turns = [(seconds(predict), seconds(network)) for _ in range(rounds)]
     ratios = {}
     for place, clock in enumerate(("wall", "CPU")):
-        ours, bare = (min(turn[who][place] for turn in turns) / records * 1e3 for who in range(2))
+        ours, bare = (min(turn[who][place] for turn in turns) / count * 1e3 for who in range(2))
         ratios[clock] = ours / bare
         print(f"{clock}: predict {ours:.2f} ms, bare network {bare:.2f} ms a record, ratio {ours / bare:.2f}")
     if ratios["wall"] > LIMIT:

@@ -32,8 +32,8 @@ def sines(rate: float = 100, seconds: float = 10, leads: int = 12, later: float 
 
 
 def row_of(record: Recording, rate: int = 100) -> tuple[NDArray[np.int16], str]:
-    row = np.zeros((12, 10 * rate), dtype=np.int16)
-    return row, conform(record, Preparation(rate, "none"), row)[1]
+    conformed = conform(record, Preparation(rate, "none"))
+    return conformed.row, conformed.note
 
 
 def test_at_the_cells_rate_a_row_is_what_the_training_stored(tmp_path: Path) -> None:

@@ -50,10 +50,10 @@ def write_records(folder: Path) -> None:
 def assert_parity(trained: Trained, headers: list[Path], store: SignalStore) -> None:
     [portion] = read_portions([Question("", header) for header in headers], trained)
     assert not portion.bad and len(portion.questions) == len(store)
-    np.testing.assert_array_equal(portion.rows, store.signals)
-    assert portion.lengths == store.lengths.tolist()
+    np.testing.assert_array_equal([record.row for record in portion.records], store.signals)
+    assert [record.length for record in portion.records] == store.lengths.tolist()
     stored = SignalSource(store, trained.device).gather(torch.arange(len(store)))
-    assert torch.cat([*trained.inputs(portion.rows, portion.lengths)]).numpy().tobytes() == stored.numpy().tobytes()
+    assert torch.cat([*trained.inputs(portion.records)]).numpy().tobytes() == stored.numpy().tobytes()
 
 
 @pytest.mark.parametrize("sampling_rate", [100, 500])
@@ -94,12 +94,12 @@ def test_a_long_record_at_another_rate_is_standardised_and_answered(cinc_cell: M
     for name, gain in (("a", "1000/mV"), ("b", "500/mV")):
         write_record(tmp_path / f"{name}.hea", values, "257", gain=gain)
     [portion] = read_portions([Question(name, tmp_path / f"{name}.hea") for name in "ab"], trained)
-    assert portion.notes == ["first 10 of 12 s, resampled from 257 to 100 Hz"] * 2
-    [x] = trained.inputs(portion.rows, portion.lengths)
+    assert [record.note for record in portion.records] == ["first 10 of 12 s, resampled from 257 to 100 Hz"] * 2
+    [x] = trained.inputs(portion.records)
     np.testing.assert_allclose(x.mean(dim=2), 0, atol=1e-4)
     np.testing.assert_allclose(x.std(dim=2, correction=0), 1, atol=1e-3)
     np.testing.assert_allclose(x[0], x[1], atol=0.02)  # microvolts are rounded, so not quite
-    scores = trained.scores(portion.rows, portion.lengths)
+    scores = trained.scores(portion.records)
     np.testing.assert_allclose(np.exp(scores.log_probs).sum(axis=1), 1, rtol=1e-5)
 
 
@@ -111,4 +111,4 @@ def test_real_records_of_the_challenge(cinc_cell: Made, cinc21_mirror: Path, tmp
     files = {file.stem: file for file in cinc21_mirror.rglob("*.hea")}
     portions = list(read_portions([Question("", files[record]) for record in store.records.tolist()], trained))
     assert not any(portion.bad for portion in portions)
-    np.testing.assert_array_equal(np.concatenate([portion.rows for portion in portions]), store.signals)
+    np.testing.assert_array_equal([record.row for portion in portions for record in portion.records], store.signals)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -28,6 +28,15 @@ _STANDARD = {lead.upper(): lead for lead in LEADS}
 
 class Refused(Exception):
     """The record gets no answer; the message is one sentence about it, without its name."""
+
+
+@dataclass(frozen=True)
+class Conformed:
+    """A record as filter would store it."""
+
+    row: NDArray[np.int16]  # (leads, samples), microvolts
+    length: int  # samples before zero-padding
+    note: str = ""  # what was done to it
 
 
 def standard_name(name: str) -> str | None:
@@ -82,12 +91,9 @@ def clipped_leads(recording: Recording) -> list[str]:
     return [lead for lead, hit in zip(LEADS, clipped, strict=True) if hit]
 
 
-def conform(recording: Recording, preparation: Preparation, row: NDArray[np.int16]) -> tuple[int, str]:
-    """Write a recording to `row`, zeros of the preparation's shape, as filter does.
-
-    Returns its samples before zero-padding, and a note, or "".
-    """
-    rate, notes = recording.rate, []
+def conform(recording: Recording, preparation: Preparation) -> Conformed:
+    """As filter does; raises `Refused` if it would drop the recording."""
+    rate, notes, row = recording.rate, [], np.zeros(preparation.shape, dtype=np.int16)
     try:
         used = standard_leads(recording)
         fit = prepare(used, preparation, row)
@@ -106,4 +112,4 @@ def conform(recording: Recording, preparation: Preparation, row: NDArray[np.int1
         notes.append(f"{_named(clipped)} clipped")
     if fit.clipped:
         notes.append(f"{fit.clipped} samples beyond 32 mV cut off")
-    return fit.length, ", ".join(notes)
+    return Conformed(row, fit.length, ", ".join(notes))

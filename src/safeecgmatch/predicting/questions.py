@@ -29,7 +29,7 @@ class Question:
 
 
 @contextmanager
-def asked(arguments: Sequence[str], labels: Labels | None = None) -> Iterator[list[Question]]:
+def opened(arguments: Sequence[str], labels: Labels | None = None) -> Iterator[list[Question]]:
     """All records that the arguments name; what was unpacked from zips is removed in the end."""
     with ExitStack() as stack:
         yield [question for argument in arguments for question in questions_in(argument, labels, stack)]

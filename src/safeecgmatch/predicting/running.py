@@ -10,16 +10,13 @@ from functools import partial
 from pathlib import Path
 from typing import TextIO
 
-import numpy as np
-from numpy.typing import NDArray
-
 from safeecgmatch.data.inventory import printable
 from safeecgmatch.data.readers import Unreadable, read_record
 from safeecgmatch.predicting import answers as answering
 from safeecgmatch.predicting.answers import Answer
-from safeecgmatch.predicting.conforming import Refused, conform
+from safeecgmatch.predicting.conforming import Conformed, Refused, conform
 from safeecgmatch.predicting.labelled import as_text, judge, labels_in
-from safeecgmatch.predicting.questions import Question, asked
+from safeecgmatch.predicting.questions import Question, opened
 from safeecgmatch.predicting.trained import BATCH, CHANGED, Trained
 from safeecgmatch.progress import Progress
 
@@ -28,29 +25,21 @@ from safeecgmatch.progress import Progress
 class Portion:
     """A stretch of the records: a batch for the network, and the answers to those that cannot be used."""
 
-    rows: NDArray[np.int16]
     questions: list[Question] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    lengths: list[int] = field(default_factory=list)  # samples of each row before zero-padding
+    records: list[Conformed] = field(default_factory=list)
     bad: list[Answer] = field(default_factory=list)
 
 
 def read_portion(questions: Sequence[Question], trained: Trained) -> Portion:
-    portion = Portion(trained.blank_rows(len(questions)))
+    portion = Portion()
     for question in questions:
-        row = portion.rows[len(portion.questions)]
         try:
             if question.error:
                 raise Refused(question.error)
-            length, note = conform(read_record(question.header), trained.preparation, row)
+            portion.records.append(conform(read_record(question.header), trained.preparation))
+            portion.questions.append(question)
         except (Refused, Unreadable) as error:
-            row[:] = 0
             portion.bad.append(answering.no_answer(trained, question.title, question.label, printable(str(error))))
-            continue
-        portion.questions.append(question)
-        portion.notes.append(note)
-        portion.lengths.append(length)
-    portion.rows = portion.rows[: len(portion.questions)]
     return portion
 
 
@@ -69,10 +58,10 @@ def ahead(portions: Iterator[Portion]) -> Iterator[Portion]:
 
 
 def answer_portion(trained: Trained, portion: Portion) -> list[Answer]:
-    given = answering.answers_of(trained, trained.scores(portion.rows, portion.lengths)) if portion.questions else []
+    given = answering.answers_of(trained, trained.scores(portion.records)) if portion.records else []
     return [
-        {"record": question.title, **answer, "label": question.label or None, "note": note or None, "error": None}
-        for question, note, answer in zip(portion.questions, portion.notes, given, strict=True)
+        {"record": asked.title, **answer, "label": asked.label or None, "note": read.note or None, "error": None}
+        for asked, read, answer in zip(portion.questions, portion.records, given, strict=True)
     ]
 
 
@@ -83,7 +72,7 @@ def predict(
     answering.check_places(output, plots)
     known = partial(labels_in, dataset=trained.config["cell"]["dataset"], sampling_rate=trained.sampling_rate)
     answers: list[Answer] = []
-    with asked(arguments, known if labels else None) as questions:
+    with opened(arguments, known if labels else None) as questions:
         print(heading(trained), file=out)
         width = max((len(question.title) for question in questions), default=0)
         with Progress(len(questions), "predict", "records") as bar:
@@ -93,10 +82,10 @@ def predict(
                 given = answer_portion(trained, portion)
                 for answer in portion.bad:
                     print(f"{answer['record']}: {answer['error']}.", file=sys.stderr)
-                for answer, row in zip(given, portion.rows, strict=True):
+                for answer, record in zip(given, portion.records, strict=True):
                     print(answering.line(answer, width), file=lines)
                     if plots is not None:
-                        answering.draw_answer(plots, answer, row, trained)
+                        answering.draw_answer(plots, answer, record.row, trained)
                 answers += [*portion.bad, *given]
                 bar.advance(len(portion.bad) + len(given))
     judged = [answer for answer in answers if answer["label"] and not answer["error"]]

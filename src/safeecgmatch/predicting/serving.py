@@ -46,16 +46,14 @@ def respond(trained: Trained, requests: Sequence[Mapping[str, Any]]) -> pd.DataF
     """One line per request, with the numbers of `predict`; raises `Refused` for the first that cannot be used."""
     if not requests:
         raise Refused("The request holds no record.")
-    rows, notes, lengths = trained.blank_rows(len(requests)), [], []
-    for number, (request, row) in enumerate(zip(requests, rows, strict=True)):
+    records = []
+    for number, request in enumerate(requests):
         try:
-            length, note = conform(recording_of(request), trained.preparation, row)
+            records.append(conform(recording_of(request), trained.preparation))
         except Refused as refusal:
             raise Refused(f"Record {number} of the request cannot be used: {refusal}.") from None
-        notes.append(note)
-        lengths.append(length)
-    answers = answers_of(trained, trained.scores(rows, lengths))
-    return pd.DataFrame(answers).assign(note=notes, notice=trained.notice)
+    answers = pd.DataFrame(answers_of(trained, trained.scores(records)))
+    return answers.assign(note=[record.note for record in records], notice=trained.notice)
 
 
 def example(trained: Trained) -> list[dict[str, Any]]:

@@ -32,6 +32,7 @@ from safeecgmatch.engine.split_files import PARTS, Split
 from safeecgmatch.errors import UserError
 from safeecgmatch.files import hash_of, read_json, read_yaml
 from safeecgmatch.leads import LEADS, SECONDS
+from safeecgmatch.predicting.conforming import Conformed
 from safeecgmatch.predictions import acceptance, ood_score, read_arrays, reported_branch
 
 BATCH = 128  # as in training, so that the same records in the same order give the same bytes
@@ -133,18 +134,14 @@ class Trained:
         now = hash_of([self.config["config_hash"], code_of(self.config["module"]), self.config.get("versions")])
         return bool(self.config.get("fingerprint") != now)  # older versions stored none
 
-    def blank_rows(self, records: int) -> NDArray[np.int16]:
-        return np.zeros((records, *self.preparation.shape), dtype=np.int16)
-
-    def inputs(self, rows: NDArray[np.int16], lengths: Sequence[int]) -> Iterator[Tensor]:
-        """Rows as `conform` writes them, in batches as the network sees them, by the code that feeds a training."""
-        source = SignalSource(store_of(rows, lengths, self.config), self.device)
-        return (source.gather(part) for part in torch.arange(len(rows)).split(BATCH))
+    def inputs(self, records: Sequence[Conformed]) -> Iterator[Tensor]:
+        """Batches as the network sees them, by the code that feeds a training."""
+        source = SignalSource(store_of(records, self.config), self.device)
+        return (source.gather(part) for part in torch.arange(len(records)).split(BATCH))
 
     @torch.no_grad()
-    def scores(self, rows: NDArray[np.int16], lengths: Sequence[int]) -> RawAnswers:
-        """What the network says about these rows; `lengths` are their samples before zero-padding."""
-        parts = [self.method.outputs(x) for x in self.inputs(rows, lengths)]
+    def scores(self, records: Sequence[Conformed]) -> RawAnswers:
+        parts = [self.method.outputs(x) for x in self.inputs(records)]
         outputs = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
         prediction = self.method.predict(outputs)[self.branch]
         arrays = {f"new.log_probs.{self.branch}": prediction.log_probs.float().cpu().numpy()}
@@ -181,9 +178,9 @@ def usable_device(trained_on: str) -> str:
     return "cpu" if trained_on == "cpu" else "auto"
 
 
-def store_of(rows: NDArray[np.int16], lengths: Sequence[int], config: dict[str, Any]) -> SignalStore:
+def store_of(records: Sequence[Conformed], config: dict[str, Any]) -> SignalStore:
     """Rows in memory as the training sees rows on disk."""
-    data = config["data"]
+    rows, data = np.stack([record.row for record in records]), config["data"]
     form = {
         "dataset": config["cell"]["dataset"],
         "preprocessing": data["preprocessing"],
@@ -191,15 +188,15 @@ def store_of(rows: NDArray[np.int16], lengths: Sequence[int], config: dict[str, 
         "samples": rows.shape[2],
         "standardise": data["preprocessing"] in STANDARDISED,
     }
-    entries = [Entry("", "", "", "", "", length) for length in lengths]
+    entries = [Entry("", "", "", "", "", record.length) for record in records]
     return SignalStore(Path(), rows, entries, form)  # type: ignore[arg-type]
 
 
 def blank_inputs(config: dict[str, Any]) -> Inputs:
     """One blank record per class in every part: the engine builds no method without data."""
-    data = config["data"]
-    blank = np.zeros((len(data["seen"]), len(LEADS), SECONDS * data["sampling_rate"]), dtype=np.int16)
-    rows = np.arange(len(blank))
+    data, samples = config["data"], SECONDS * config["data"]["sampling_rate"]
+    blank = Conformed(np.zeros((len(LEADS), samples), dtype=np.int16), samples)
+    rows = np.arange(len(data["seen"]))
     parts = {name: rows for part in PARTS for name in (part, f"{part}_label")}
     split = Split(seen=tuple(data["seen"]), unseen=tuple(data["unseen"]), summary={}, **parts)
-    return Inputs(store_of(blank, [blank.shape[2]] * len(blank), config), split)
+    return Inputs(store_of([blank] * len(rows), config), split)
