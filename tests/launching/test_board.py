@@ -53,6 +53,7 @@ def test_failures_are_shown_at_once_and_the_sum_at_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stream: io.StringIO
 ) -> None:
     monkeypatch.setattr(board, "SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr(board, "SECONDS_BETWEEN_DRAWINGS", 0.0)
     monkeypatch.setenv("COLUMNS", "200")
     good, bad = job(tmp_path), job(tmp_path, "calimatch")
     with Board([good, bad], 100, stream) as report:

@@ -15,7 +15,8 @@ from safeecgmatch.launching.jobs import Failure, Job
 from safeecgmatch.launching.scratch import Scratch
 from safeecgmatch.progress import duration
 
-SECONDS_BETWEEN_LINES = 15.0
+SECONDS_BETWEEN_LINES = 15.0  # in a log
+SECONDS_BETWEEN_DRAWINGS = 1.0  # on a terminal
 
 
 class Board:
@@ -25,7 +26,7 @@ class Board:
         self.jobs, self.iterations, self.stream = jobs, iterations, stream or sys.stderr
         self.running: dict[Job, TaskID] = {}
         self.done = self.failed = 0
-        self.began = self.last_line = time.monotonic()
+        self.began = self.shown = time.monotonic()
         self.bars = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(),
@@ -40,6 +41,7 @@ class Board:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.draw()
         self.bars.stop()
         self.say(f"training cells: {self.summary()} after {duration(time.monotonic() - self.began)}")
 
@@ -59,16 +61,22 @@ class Board:
             self.say(f"{job.name} failed ({failure.reason}), log in {job.log}")
 
     def tick(self) -> None:
-        if not self.bars.disable:
-            made = {job: position(job)[0] for job in self.running}
-            for job, task in self.running.items():
-                self.bars.update(task, completed=made[job], note=self.note(job))
-            completed = self.iterations * (self.done + self.failed) + sum(made.values())
-            self.bars.update(self.total, completed=completed, note=self.summary())
-        elif time.monotonic() - self.last_line >= SECONDS_BETWEEN_LINES:
-            self.last_line = time.monotonic()
+        pause = SECONDS_BETWEEN_LINES if self.bars.disable else SECONDS_BETWEEN_DRAWINGS
+        if time.monotonic() - self.shown < pause:
+            return
+        self.shown = time.monotonic()
+        self.draw()
+        if self.bars.disable:
             cells = "; ".join(f"{job.name}, {self.note(job)}" for job in self.running)
             self.say(f"training cells: {self.summary()}; running {cells or 'none'}")
+
+    def draw(self) -> None:
+        completed = self.iterations * (self.done + self.failed)
+        for job, task in self.running.items():
+            made, _ = position(job)
+            completed += made
+            self.bars.update(task, completed=made, note=self.note(job))
+        self.bars.update(self.total, completed=completed, note=self.summary())
 
     def note(self, job: Job) -> str:
         made, speed = position(job)

@@ -16,12 +16,9 @@ from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from safeecgmatch.config import load_params
-from safeecgmatch.engine.fingerprint import method_of
 from safeecgmatch.errors import UserError
 from safeecgmatch.launching.cluster import Cluster
 from safeecgmatch.launching.jobs import Failure, Job, Means, Report, environment, failure_of
-from safeecgmatch.protocols import method_module
 
 SECONDS_BETWEEN_TICKS = 0.2
 SECONDS_TO_CHECKPOINT = 60.0
@@ -34,7 +31,7 @@ def check(cluster: Cluster) -> None:
 def launch(jobs: Sequence[Job], report: Report, means: Means) -> list[Failure]:
     """Train all jobs, as many at a time as `means` says; an interrupt lets those that run write a checkpoint."""
     context = get_context("forkserver")
-    context.set_forkserver_preload(["safeecgmatch.launching.preload", *method_modules(jobs, means.snapshot)])
+    context.set_forkserver_preload(["safeecgmatch.launching.preload"])
     waiting, failures = deque(jobs), []
     running: dict[BaseProcess, tuple[Job, str]] = {}
     free = deque(means.gpus or [""] * means.at_once)
@@ -58,11 +55,6 @@ def launch(jobs: Sequence[Job], report: Report, means: Means) -> list[Failure]:
     finally:
         stop(running)
     return failures
-
-
-def method_modules(jobs: Sequence[Job], snapshot: Path) -> list[str]:
-    params = load_params(snapshot / "params.yaml")
-    return sorted({method_module(method_of(params, job.cell.method)["module"]) for job in jobs})
 
 
 def start(process: BaseProcess, snapshot: Path) -> None:
@@ -92,8 +84,6 @@ def importing(snapshot: Path) -> Iterator[None]:
 
 def train_forked(job: Job, gpu: str, snapshot: Path, data: Path) -> None:
     """In the forked process: train `job` in the snapshot, and print to its log."""
-    from safeecgmatch.launching.train_cell import train_job
-
     os.setsid()  # Ctrl-C reaches the launcher alone, which then ends cells in an orderly way
     job.log.parent.mkdir(parents=True, exist_ok=True)
     log = os.open(job.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
@@ -102,6 +92,8 @@ def train_forked(job: Job, gpu: str, snapshot: Path, data: Path) -> None:
     if gpu:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu
     os.chdir(snapshot)
+    from safeecgmatch.launching.train_cell import train_job
+
     sys.exit(train_job(job.name, job.folder, data, job.uid))
 
 
