@@ -32,7 +32,7 @@ def train(path: str) -> None:
         return
     if take_over_only():
         raise UserError(f"{path}: there is no finished result of these params, code and data; run the command again.")
-    from safeecgmatch.launching.cell import Stopped, train_cell
+    from safeecgmatch.launching.train_cell import Stopped, train_cell
     from safeecgmatch.tracking.uploader import Following
 
     scratch = Scratch.of(path, config["fingerprint"])

@@ -152,9 +152,9 @@ def test_a_failed_cell_costs_itself_alone_and_nothing_is_trained_twice(project):
 TRAIN = """
 import runpy, sys
 from unittest.mock import MagicMock
-from safeecgmatch.launching import cell
+from safeecgmatch.launching import train_cell
 from safeecgmatch.tracking import uploader
-cell.SECONDS_BETWEEN_PROGRESS = 0.0
+train_cell.SECONDS_BETWEEN_PROGRESS = 0.0
 uploader.Following = MagicMock()
 runpy.run_path("stages/train.py")["main"](sys.argv[1])
 """

@@ -16,8 +16,8 @@ from safeecgmatch.engine.fingerprint import resolve
 from safeecgmatch.engine.loop import Best, Diverged, Training, is_better
 from safeecgmatch.engine.monitor import Monitor, warnings_of
 from safeecgmatch.files import read_json
-from safeecgmatch.launching.cell import Cost, Session, Stopped, restored
 from safeecgmatch.launching.outputs import history_csv, warnings_in, write_outputs
+from safeecgmatch.launching.train_cell import Cost, Session, Stopped, restored
 from tests.methods.harness import demo_params, make_training, phantom_store, split_data
 
 SHORT = {"iterations": 6, "epoch": 2, "batch": 8}

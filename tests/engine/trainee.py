@@ -9,8 +9,8 @@ from safeecgmatch.cells import Cell
 from safeecgmatch.config import PROPOSED, load_params
 from safeecgmatch.engine.fingerprint import resolve
 from safeecgmatch.launching.adoption import adopt
-from safeecgmatch.launching.cell import train_cell
 from safeecgmatch.launching.scratch import Scratch
+from safeecgmatch.launching.train_cell import train_cell
 
 
 def train(folder: Path, name: str) -> None:

@@ -14,14 +14,16 @@ from pathlib import Path
 
 import yaml
 
+from safeecgmatch.cells import Cell
+from safeecgmatch.launching.jobs import Job
 from tests.micro import Project, make_project, micro_params
 
 ITERATIONS = 300
 IN_THE_MIDDLE = 30  # checkpoints every 20
 # Slow methods are disturbed, which are easily met in mid-training.
-KILLED = PREEMPTED = "ptbxl/safeecgmatch/60/1"
+KILLED, PREEMPTED = "ptbxl/safeecgmatch/60/1", "ptbxl/safeecgmatch-learned_t/60/1"
 REQUEUED, LIMITED = "ptbxl/safeecgmatch-no_cal/60/1", "ptbxl/safeecgmatch-lambda_3.0/60/1"
-UNTOUCHED, FAILING = "ptbxl/fixmatch/60/1", "ptbxl/supervised/60/1"
+FAILING = "ptbxl/supervised/60/1"
 
 
 def make_study(root: Path, **cluster: object) -> Project:
@@ -31,6 +33,11 @@ def make_study(root: Path, **cluster: object) -> Project:
     (root / "cluster.yaml").write_text(yaml.safe_dump(cluster))
     project.commit("a longer micro study")
     return project
+
+
+def job(folder: Path, method: str = "fixmatch") -> Job:
+    """One that nobody trains."""
+    return Job(Cell("ptbxl", method, 60, 1), folder / method, "uid", folder / f"{method}.log")
 
 
 def outputs(project: Project) -> dict[str, str]:

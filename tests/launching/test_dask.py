@@ -1,22 +1,36 @@
-"""The Dask launcher without a cluster: its sentences, and what travels to a worker."""
+"""The Dask launcher: its sentences, the task that a worker runs, and, slowly, a study on a local cluster in trouble."""
 
 from __future__ import annotations
 
-import pickle
+import os
+import signal
 import socket
-import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from threading import Timer
 
 import pytest
 
 from safeecgmatch.errors import UserError
-from safeecgmatch.files import sha256_of
-from safeecgmatch.launching import dask, dask_inputs, registry
+from safeecgmatch.launching import dask, registry
 from safeecgmatch.launching.cluster import Cluster
 from safeecgmatch.launching.cluster import Dask as Settings
+from safeecgmatch.launching.jobs import CellCommand
+from tests.launching.study import (
+    FAILING,
+    KILLED,
+    REQUEUED,
+    folder_of,
+    launched,
+    make_study,
+    open_listeners,
+    outputs,
+    parent,
+    processes,
+    stopped_in_the_middle,
+    wait_for,
+)
+from tests.micro import stages_run
 
 distributed = pytest.importorskip("distributed", reason="the extra 'dask' is not installed")
 
@@ -31,7 +45,7 @@ def test_without_distributed_one_sentence_says_what_to_install(monkeypatch: pyte
 
 @pytest.mark.parametrize("listening", [False, True])
 def test_an_address_that_answers_nothing_gives_one_sentence(monkeypatch: pytest.MonkeyPatch, listening: bool) -> None:
-    monkeypatch.setattr(dask, "SECONDS_TO_GREET", 0.2)
+    monkeypatch.setattr(dask, "SECONDS_TO_CONNECT", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
         if not listening:
@@ -45,81 +59,71 @@ def test_without_an_address_or_with_nonsense_one_sentence() -> None:
         registry.check("dask", Cluster())
     with pytest.raises(UserError, match=r"No Dask scheduler answers at tcp://127\.0\.0\.1:port"):
         registry.check("dask", Cluster(dask=Settings(scheduler="tcp://127.0.0.1:port")))
-    with pytest.raises(UserError, match=r"dask\.scheduler begins with tls://, not tcp://host:8786"):
-        registry.check("dask", Cluster(dask=Settings(scheduler="tcp://host:8786", tls_ca_file="ca.pem")))
 
 
-def test_tls_settings_reach_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
-    given: dict[str, Any] = {}
-    monkeypatch.setattr(dask, "listen", lambda address, security: None)
-    monkeypatch.setattr(distributed, "Client", lambda address, **options: given.update(options))
-    files = {"tls_ca_file": "ca.pem", "tls_client_cert": "cert.pem", "tls_client_key": "key.pem"}
-    dask.connect(Settings(scheduler="tls://host:8786", **files))
-    assert given["security"].require_encryption
-    assert {name: getattr(given["security"], name) for name in files} == files
+def test_tls_without_its_files_gives_one_sentence() -> None:
+    with pytest.raises(UserError, match=r"at tls://127\.0\.0\.1:8786 .*the TLS files in Dask's own configuration"):
+        registry.check("dask", Cluster(dask=Settings(scheduler="tls://127.0.0.1:8786")))
 
 
-def test_a_task_reaches_a_worker_that_has_nothing_of_ours(tmp_path: Path) -> None:
-    from safeecgmatch.launching import dask_worker
-
-    (tmp_path / "task").write_bytes(pickle.dumps(dask_inputs.ByValue(dask_worker.trouble)))
-    script = (
-        "import sys; sys.modules['safeecgmatch'] = None; import pickle; from pathlib import Path;"
-        "print(pickle.loads(Path('task').read_bytes())(Path(), {'absent': ''}))"
-    )
-    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert done.stdout == "absent: No such file or directory\n"
-
-
-@pytest.mark.parametrize("damage", ["", "cut", "missing"])
-def test_a_delivery_is_used_only_if_every_byte_arrived(tmp_path: Path, damage: str) -> None:
-    source = tmp_path / "home"
-    (source / "deep").mkdir(parents=True)
-    (source / "deep" / "signals").write_bytes(bytes(range(256)) * 100)
-    (source / "empty").touch()
-    worker: Any = SimpleNamespace(local_directory=str(tmp_path / "dask-scratch-space" / "worker-1"))
-    client: Any = SimpleNamespace(run=lambda task, *values, workers: pickle.loads(task.content)(*values, worker))
-    inputs = dask_inputs.Inputs(client)
-    item = inputs.item(source)
-    assert item["files"] == {name: sha256_of(source / name) for name in ("deep/signals", "empty")}
-    assert inputs.item(source) is item
-    if damage == "cut":
-        (source / "deep" / "signals").write_bytes(b"short")
-    elif damage == "missing":
-        item["files"]["deep/other"] = "0" * 64
-        (source / "deep" / "other").touch()
-    inputs.send("tcp://worker", item["key"])
-    inputs.close()
-    arrived = tmp_path / "dask-scratch-space" / "safeecgmatch" / "inputs"
-    assert [folder.name for folder in arrived.iterdir()] == ([] if damage else [item["key"]])
-    if not damage:
-        assert (arrived / item["key"] / "deep" / "signals").read_bytes() == (source / "deep" / "signals").read_bytes()
+@pytest.mark.parametrize(
+    ("code", "status"), [("print('said')", 0), ("import os; os.kill(os.getpid(), 9)", -signal.SIGKILL)]
+)
+def test_a_task_ends_with_the_status_of_its_cell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, status: int
+) -> None:
+    monkeypatch.setattr(dask, "SECONDS_BETWEEN_LOOKS", 0.05)
+    (tmp_path / "note").touch()
+    asked = CellCommand([sys.executable, "-c", code], {}, tmp_path, tmp_path / "logs" / "log")
+    assert dask.train(asked, tmp_path / "note") == status
+    assert asked.log.read_text() == ("" if status else "said\n")
 
 
-def test_chunks_come_together_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dask_inputs, "BYTES_AT_ONCE", 3)
-    (tmp_path / "home").mkdir()
-    (tmp_path / "home" / "six").write_bytes(b"abcdef")
-    sent: list[bytes] = []
-    client: Any = SimpleNamespace(
-        run=lambda task, *values, workers: sent.append(values[2]) if len(values) == 3 else None
-    )
-    inputs = dask_inputs.Inputs(client)
-    inputs.send("worker", inputs.item(tmp_path / "home")["key"])
-    inputs.close()
-    assert b"".join(sent) == b"abcdef" and max(map(len, sent)) == 3
+def test_a_task_without_its_note_stops_its_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dask, "SECONDS_BETWEEN_LOOKS", 0.05)
+    (tmp_path / "note").touch()
+    Timer(0.5, (tmp_path / "note").unlink).start()
+    asked = CellCommand([sys.executable, "-c", "import time; time.sleep(60)"], {}, tmp_path, tmp_path / "log")
+    assert dask.train(asked, tmp_path / "note") == -signal.SIGTERM
 
 
-def test_the_remote_and_the_hash_of_an_input_come_from_dvc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert dask_inputs.dvc_remote() == {} and dask_inputs.dvc_hash("data/filtered/ptbxl") == ""
-    (tmp_path / ".dvc").mkdir()
-    config = "[core]\nno_scm = true\nremote = store\n['remote \"store\"']\nurl = s3://bucket/ecg\n"
-    (tmp_path / ".dvc" / "config").write_text(config)
-    (tmp_path / ".dvc" / "config.local").write_text("['remote \"store\"']\nsecret_access_key = secret\n")
-    (tmp_path / "dvc.lock").write_text(
-        "schema: '2.0'\nstages:\n  filter@ptbxl:\n    cmd: x\n    outs:\n"
-        "    - {path: data/filtered/ptbxl, hash: md5, md5: 0a.dir, size: 1, nfiles: 1}\n"
-    )
-    assert dask_inputs.dvc_remote() == {"url": "s3://bucket/ecg"}
-    assert dask_inputs.dvc_hash("data/filtered/ptbxl") == "0a.dir"
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_study_on_a_local_cluster_joined_killed_withdrawn_and_failed_ends_with_the_bytes_of_a_local_run(
+    tmp_path: Path, trained_locally: dict[str, str]
+) -> None:
+    listening = open_listeners()
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+        project = make_study(tmp_path / "project", dask={"scheduler": cluster.scheduler_address})
+        project.run("dvc", "repro", "code", "split")
+        scratch = project.root / "scratch"
+        obstacle = scratch / folder_of(project, FAILING) / "lock"  # the cell wants to write a file of this name
+        obstacle.mkdir(parents=True)
+        with launched(project, "--on", "dask", KILLED) as (command, printed):
+            stopped = stopped_in_the_middle(scratch, KILLED)
+            assert open_listeners() <= listening
+            command.terminate()  # taken like Ctrl-C
+            assert command.wait() == 130
+            text = printed.read_text()
+        assert "The cells go on at tcp://" in text and "safeecgmatch.launching.dask` cancels them" in text
+        with launched(project, "--on", "dask", KILLED) as (command, printed):
+            wait_for(lambda: "On the scheduler already: 1 of the cells" in printed.read_text())
+            assert "Cells withdrawn: 1," in project.run(sys.executable, "-m", "safeecgmatch.launching.dask")
+            os.kill(stopped, signal.SIGCONT)
+            assert command.wait() == 1
+            assert "cancelled on the scheduler" in printed.read_text()
+        wait_for(lambda: not processes(str(scratch / KILLED)), seconds=60)
+        assert list((scratch / KILLED).glob("*/checkpoint.pt"))
+        with launched(project, "--on", "dask") as (command, printed):
+            stopped = stopped_in_the_middle(scratch, REQUEUED)
+            os.kill(parent(stopped), signal.SIGKILL)
+            os.kill(stopped, signal.SIGCONT)
+            assert command.wait() == 1
+            text = printed.read_text()
+        assert f"{FAILING} failed (exit status 1); the end of" in text and "IsADirectoryError" in text
+        count = len(trained_locally) - 1  # the last is metrics.csv
+        assert f"1 of {count} cells failed" in text and text.count("taken over from scratch") == count - 1
+        obstacle.rmdir()
+        assert f"{count} training cells, 1 of them to be trained." in project.safeecgmatch("run", "--on", "dask")
+    assert outputs(project) == trained_locally
+    assert stages_run(project.run("dvc", "repro")) == []

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from safeecgmatch.cells import Cell
 from safeecgmatch.errors import UserError
-from safeecgmatch.files import write_json
+from safeecgmatch.files import read_json, write_json
 from safeecgmatch.launching import registry, slurm
 from safeecgmatch.launching.cluster import Cluster
 from safeecgmatch.launching.cluster import Slurm as Settings
-from safeecgmatch.launching.jobs import Failure, Job, Means
+from safeecgmatch.launching.jobs import CellCommand, Failure, Job, Means
+from tests.launching.study import job as make_job
 
 
 class Heard:
@@ -35,11 +35,6 @@ class Heard:
 
     def tick(self) -> None:
         pass
-
-
-def make_job(root: Path, method: str) -> Job:
-    cell = Cell("ptbxl", method, 60, 1)
-    return Job(cell, root / "scratch" / cell.path / "f00d", "uid", root / "scratch" / "logs" / f"{method}.log")
 
 
 @pytest.fixture
@@ -84,17 +79,18 @@ def test_a_controller_that_does_not_answer_gives_one_sentence(
         registry.check("slurm", Cluster())
 
 
-@pytest.mark.parametrize("sacct", [{}, {"sacct": "echo Slurm accounting storage is disabled >&2; exit 1"}])
-def test_without_accounts_one_sentence_and_it_goes_on(
-    programs: Callable[..., None], capsys: pytest.CaptureFixture[str], sacct: dict[str, str]
+@pytest.mark.parametrize(
+    ("sacct", "reason"),
+    [({}, "there is no sacct here"), ({"sacct": "echo accounting is disabled >&2; exit 1"}, "accounting is disabled")],
+)
+def test_without_accounts_it_goes_on_and_a_failure_points_to_its_log(
+    programs: Callable[..., None], sacct: dict[str, str], reason: str
 ) -> None:
     pytest.importorskip("submitit")
     programs(sbatch="", scancel="", scontrol="", srun="", squeue="", **sacct)
     registry.check("slurm", Cluster())
-    said = capsys.readouterr().err
-    assert said.startswith("SLURM's sacct ") and said.count("\n") == 1
-    assert "known from its cell's log alone" in said
-    assert slurm.why_it_ended("7_1") == "SLURM job 7_1 ended without a result"
+    words = f"SLURM job 7_1 ended without a result; why, its log may tell ({reason})"
+    assert slurm.why_it_ended("7_1") == words
 
 
 def test_why_a_job_ended_comes_from_its_accounts(programs: Callable[..., None]) -> None:
@@ -104,18 +100,26 @@ def test_why_a_job_ended_comes_from_its_accounts(programs: Callable[..., None]) 
     assert slurm.why_it_ended("7_1") == "SLURM job 7_1 ended without a result: FAILED, exit status 1"
 
 
-def test_the_submission_asks_for_what_cluster_yaml_says(tmp_path: Path) -> None:
+def test_the_submission_asks_for_what_cluster_yaml_says_and_is_noted(
+    programs: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("submitit")
+    monkeypatch.setattr(slurm, "scratch_root", lambda: tmp_path / "scratch")
+    programs(srun="", sbatch=f'while read -r line; do echo "$line"; done < $1 > {tmp_path}/script; echo job 5')
     settings = Settings(partition="gpu", account="heart", gpus=1, cpus=4, memory="16GB", minutes=90)
     settings.options["qos"] = "long"
     means = Means(tmp_path / "snap", tmp_path / "data", 8, (), Cluster(slurm=settings), False)
-    submitit = pytest.importorskip("submitit")
-    text = submitit.slurm.slurm._make_sbatch_string(
-        "exec python", tmp_path, map_count=20, **slurm.parameters(means, "n", 20)
-    )
+    jobs = [make_job(tmp_path, f"method{number}") for number in range(20)]
+    assert slurm.submit(jobs, means) == {job: f"5_{number}" for number, job in enumerate(jobs)}
+    assert read_json(jobs[3].folder / slurm.NOTE) == {"id": "5_3", "name": "safeecgmatch-snap"}
+    text = (tmp_path / "script").read_text()
     for line in "partition=gpu account=heart gpus-per-node=1 cpus-per-task=4 mem=16GB time=90 qos=long requeue".split():
         assert f"#SBATCH --{line}\n" in text
     assert "#SBATCH --array=0-19%8\n" in text and "#SBATCH --signal=B:USR2@120\n" in text
     assert f"export PYTHONPATH={tmp_path}/snap/src\n" in text and "srun" not in text.replace("# ", "")
+    programs(sbatch="echo invalid partition >&2; exit 1")
+    with pytest.raises(UserError, match=r"SLURM took no job \(.*invalid partition.*\): look at cluster\.yaml"):
+        slurm.submit(jobs, means)
 
 
 def test_the_queue_tells_what_becomes_of_jobs(
@@ -126,15 +130,14 @@ def test_the_queue_tells_what_becomes_of_jobs(
     monkeypatch.setattr(slurm, "scratch_root", lambda: tmp_path / "scratch")
     monkeypatch.setattr(slurm.time, "sleep", lambda seconds: None)
     monkeypatch.setattr(slurm, "why_it_ended", lambda number: f"{number} ended")
-    submission = tmp_path / "scratch" / "slurm"
-    submission.mkdir(parents=True)
-    (submission / "5_1_0_log.out").write_text("python: not found\n")
-    (submission / "5_0_submitted.pkl").touch()
+    log = pytest.importorskip("submitit").SlurmJob(slurm.submissions(), "5_1").paths.stdout
+    log.parent.mkdir(parents=True)
+    log.write_text("python: not found\n")
     answers = iter(
         [
             {"5_0": ("n", "PENDING"), "5_1": ("n", "RUNNING")},
             {"5_0": ("n", "RUNNING")},
-            "the controller restarts",
+            slurm.NoAnswer("the controller restarts"),
             {"5_0": ("n", "PENDING")},
             {"5_0": ("n", "RUNNING")},
             {},
@@ -143,6 +146,8 @@ def test_the_queue_tells_what_becomes_of_jobs(
 
     def ask() -> object:
         answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
         if answer == {}:
             (good.folder / "finished").mkdir(parents=True)
         return answer
@@ -160,14 +165,13 @@ def test_the_queue_tells_what_becomes_of_jobs(
         "fixmatch done",
     ]
     assert dead.log.read_text() == "python: not found\n"
-    assert [file.name for file in submission.iterdir()] == ["5_1_0_log.out"]
     assert "SLURM does not answer (the controller restarts); waiting until it does." in capsys.readouterr().err
 
 
 def test_only_a_live_job_of_the_same_submission_is_joined(tmp_path: Path) -> None:
     job = make_job(tmp_path, "fixmatch")
     assert slurm.queued_as(job, {"5_0": ("safeecgmatch-1", "PENDING")}) == ""
-    write_json(job.folder / slurm.NAME, {"id": "5_0", "name": "safeecgmatch-1"})
+    write_json(job.folder / slurm.NOTE, {"id": "5_0", "name": "safeecgmatch-1"})
     assert slurm.queued_as(job, {"5_0": ("safeecgmatch-1", "PENDING")}) == "5_0"
     assert slurm.queued_as(job, {"5_0": ("of somebody else", "RUNNING")}) == ""
     assert slurm.queued_as(job, {}) == ""
@@ -176,10 +180,11 @@ def test_only_a_live_job_of_the_same_submission_is_joined(tmp_path: Path) -> Non
 TASK = """
 import os, signal, sys
 from pathlib import Path
-from safeecgmatch.launching.slurm import Task
+from safeecgmatch.launching.jobs import CellCommand
+from safeecgmatch.launching.slurm import SlurmTask
 cell = "import os, signal, time; signal.signal(signal.SIGTERM, lambda *_: os._exit({status}));"
 cell += "os.kill(os.getppid(), signal.SIGUSR2); time.sleep(60)"
-task = Task([sys.executable, "-c", cell], {{}}, Path.cwd(), Path("log"))
+task = SlurmTask(CellCommand([sys.executable, "-c", cell], {{}}, Path.cwd(), Path("log")))
 signal.signal(signal.SIGUSR2, lambda *_: print("again:", task.checkpoint().function == task, flush=True))
 task()
 """
@@ -197,10 +202,9 @@ def test_a_warning_before_the_time_limit_stops_the_cell_and_asks_for_another_tur
 
 @pytest.mark.parametrize(("code", "status"), [("raise SystemExit(3)", 3), ("import os; os.kill(os.getpid(), 9)", 137)])
 def test_a_task_ends_with_the_status_of_its_cell(tmp_path: Path, code: str, status: int) -> None:
-    task = slurm.Task(
-        [sys.executable, "-c", f"print('said'); {code}"], {"PYTHONUNBUFFERED": "1"}, tmp_path, tmp_path / "log"
-    )
+    arguments = [sys.executable, "-c", f"print('said'); {code}"]
+    asked = CellCommand(arguments, {"PYTHONUNBUFFERED": "1"}, tmp_path, tmp_path / "log")
     with pytest.raises(SystemExit) as stop:
-        task()
+        slurm.SlurmTask(asked)()
     assert stop.value.code == status
     assert (tmp_path / "log").read_text() == "said\n"

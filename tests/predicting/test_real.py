@@ -23,7 +23,9 @@ BUDGET = {"iterations": 300, "epoch": 50, "batch": 64, "learning_rate": 0.001}
 def classes_of(trained: Trained, headers: list[Path]) -> np.ndarray:
     portions = list(read_portions([Question("", header) for header in headers], trained))
     assert not any(portion.bad for portion in portions)
-    return np.concatenate([trained.scores(portion.inputs).log_probs for portion in portions]).argmax(axis=1)
+    return np.concatenate([trained.scores(portion.rows, portion.lengths).log_probs for portion in portions]).argmax(
+        axis=1
+    )
 
 
 def test_real_records_at_both_rates(ptbxl_mirror: Path, tmp_path: Path) -> None:

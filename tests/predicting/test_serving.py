@@ -23,7 +23,7 @@ from tests.predicting.conftest import Made
 def test_a_request_gets_the_numbers_that_its_file_gets(made: Made, trained: Trained) -> None:
     headers = made.headers("test")[:6]
     [portion] = read_portions([Question("", header) for header in headers], trained)
-    expected = probabilities_of(trained.scores(portion.inputs).log_probs)
+    expected = probabilities_of(trained.scores(portion.rows, portion.lengths).log_probs)
     requests = []
     for number, header in enumerate(headers):
         record = read_record(header)

@@ -24,7 +24,7 @@ def assert_same_bytes(made: Made, part: str, model: Path | None = None) -> None:
     """`model`: an export of the cell that is to answer in its place."""
     trained, stored = Trained.open(model or made.folder), read_arrays(made.folder / "predictions.npz")
     portions = list(read_portions([Question("", header) for header in made.headers(part)], trained))
-    scores = [trained.scores(portion.inputs) for portion in portions]
+    scores = [trained.scores(portion.rows, portion.lengths) for portion in portions]
     log_probs = np.concatenate([score.log_probs for score in scores])
     unseen = np.concatenate([score.unseen for score in scores])
     assert log_probs.tobytes() == stored[f"{part}.log_probs.{trained.branch}"].tobytes()
@@ -50,11 +50,9 @@ def test_another_order_changes_nothing_that_matters(made: Made, trained: Trained
     headers = made.headers("test")
     [forwards], [backwards] = (list(read_portions([Question("", header) for header in order], trained))
                                for order in (headers, headers[::-1]))  # fmt: skip
-    one, other = trained.scores(forwards.inputs), trained.scores(backwards.inputs)
+    one, other = (trained.scores(portion.rows, portion.lengths) for portion in (forwards, backwards))
     np.testing.assert_allclose(np.exp(one.log_probs), np.exp(other.log_probs)[::-1], atol=1e-6)
-    alone = np.concatenate(
-        [trained.scores(trained.inputs(forwards.rows[place : place + 1], [1000])).log_probs for place in range(3)]
-    )
+    alone = np.concatenate([trained.scores(forwards.rows[place : place + 1], [1000]).log_probs for place in range(3)])
     np.testing.assert_allclose(np.exp(alone), np.exp(one.log_probs)[:3], atol=1e-6)
 
 

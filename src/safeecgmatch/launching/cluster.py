@@ -26,9 +26,6 @@ class Slurm(Strict):
 
 class Dask(Strict):
     scheduler: str | None = None  # such as tcp://127.0.0.1:8786
-    tls_ca_file: str | None = None
-    tls_client_cert: str | None = None
-    tls_client_key: str | None = None
 
 
 class Cluster(Strict):

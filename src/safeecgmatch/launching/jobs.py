@@ -1,16 +1,24 @@
-"""What every launcher takes and gives."""
+"""What every launcher takes and gives, and the process that trains a cell on another machine."""
 
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from signal import Signals
 from typing import Protocol
 
 from safeecgmatch.cells import Cell
 from safeecgmatch.launching.cluster import Cluster
+from safeecgmatch.launching.scratch import Scratch
+
+SECONDS_FOR_A_SHARED_FOLDER = 15.0  # until it shows what another machine has written
+
+PASSED_ON = ("MLFLOW_TRACKING_URI",)  # of the environment here; passwords are set where cells run
 
 
 @dataclass(frozen=True)
@@ -66,24 +74,56 @@ class Detached(Exception):
     """An interrupt ended the waiting while jobs go on; the text says how to look again and how to cancel."""
 
 
-def command(
-    job: Job, means: Means, folder: Path | None = None, data: Path | None = None, snapshot: Path | None = None
-) -> tuple[list[str], dict[str, str], Path]:
-    """Arguments, additions to the environment and working folder of the process that trains `job`.
+@dataclass(frozen=True)
+class CellCommand:
+    """The process that trains a job; status 0 means that the finished result is in the job's folder."""
 
-    The paths are those of home unless a worker without a shared file system names its own. Exit status 0 means that the
-    finished result is in the folder.
-    """
-    where = snapshot or means.snapshot
-    arguments = [sys.executable, "-m", "safeecgmatch.launching.cell", job.cell.path]
-    arguments += ["--folder", str(folder or job.folder), "--data", str(data or means.data), "--uid", job.uid]
-    return [*arguments, *(["--upload"] if means.upload else [])], environment(where), where
+    arguments: list[str]
+    environment: dict[str, str]  # added to that of the machine
+    snapshot: Path
+    log: Path
+
+    def start(self, own_session: bool = False) -> subprocess.Popen[bytes]:
+        """What it prints is added to the log of earlier starts, so a submission begins with an empty log."""
+        parent = {"SAFEECGMATCH_PARENT": str(os.getpid())}
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as log:
+            return subprocess.Popen(
+                self.arguments,
+                env=os.environ | self.environment | parent,
+                cwd=self.snapshot,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=own_session,
+            )
+
+
+def command(job: Job, means: Means) -> CellCommand:
+    arguments = [sys.executable, "-m", "safeecgmatch.launching.train_cell", job.name]
+    arguments += ["--folder", str(job.folder), "--data", str(means.data), "--uid", job.uid]
+    arguments += ["--upload"] if means.upload else []
+    passed_on = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    return CellCommand(arguments, environment(means.snapshot) | passed_on, means.snapshot, job.log)
 
 
 def environment(snapshot: Path) -> dict[str, str]:
     """What makes Python import the snapshot's code, whatever is installed."""
     search = [str(snapshot / "src"), os.environ.get("PYTHONPATH", "")]
     return {"PYTHONPATH": os.pathsep.join(filter(None, search)), "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
+
+
+def failure_of(job: Job, status: int) -> Failure | None:
+    """What the exit status of a job's process means; minus n is the signal n."""
+    if status < 0:
+        return Failure(job, f"killed by signal {-status} ({Signals(-status).name})")
+    if status > 0:
+        return Failure(job, f"exit status {status}")
+    deadline = time.monotonic() + SECONDS_FOR_A_SHARED_FOLDER
+    while not Scratch(job.folder).finished.is_dir():
+        if time.monotonic() > deadline:
+            return Failure(job, f"its process ended well, but {job.folder} shows no result")
+        time.sleep(1.0)
+    return None
 
 
 def last_lines(log: Path, count: int) -> list[str]:
@@ -94,3 +134,7 @@ def last_lines(log: Path, count: int) -> list[str]:
         stream.seek(max(0, log.stat().st_size - 500 * count))
         text = stream.read().decode(errors="replace").replace("\r", "\n")
     return [line.rstrip() for line in text.splitlines() if line.strip()][-count:]
+
+
+def one_line(text: object) -> str:
+    return " ".join(str(text).split()) or "no message"

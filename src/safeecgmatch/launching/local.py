@@ -1,23 +1,30 @@
-"""Cells on this machine, as children of one warm process; with GPUs, one cell on each."""
+"""Cells on this machine, forked by multiprocessing's fork server, which has imported torch; with GPUs, one on each.
+
+The fork server is started by the first cell, with the snapshot's code, and lives as long as this process.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
-import select
-import signal
-import subprocess
 import sys
+import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing import get_context
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
 
+from safeecgmatch.config import load_params
+from safeecgmatch.engine.fingerprint import method_of
 from safeecgmatch.errors import UserError
 from safeecgmatch.launching.cluster import Cluster
-from safeecgmatch.launching.jobs import Failure, Job, Means, Report, environment
-from safeecgmatch.launching.scratch import Scratch
+from safeecgmatch.launching.jobs import Failure, Job, Means, Report, environment, failure_of
+from safeecgmatch.protocols import method_module
 
 SECONDS_BETWEEN_TICKS = 0.2
+SECONDS_TO_CHECKPOINT = 60.0
 
 
 def check(cluster: Cluster) -> None:
@@ -26,82 +33,83 @@ def check(cluster: Cluster) -> None:
 
 def launch(jobs: Sequence[Job], report: Report, means: Means) -> list[Failure]:
     """Train all jobs, as many at a time as `means` says; an interrupt lets those that run write a checkpoint."""
+    context = get_context("forkserver")
+    context.set_forkserver_preload(["safeecgmatch.launching.preload", *method_modules(jobs, means.snapshot)])
     waiting, failures = deque(jobs), []
-    running: dict[str, tuple[Job, str]] = {}
+    running: dict[BaseProcess, tuple[Job, str]] = {}
     free = deque(means.gpus or [""] * means.at_once)
-    while waiting or running:
-        with WarmProcess(means) as warm:
-            while warm.alive and (waiting or running):
-                while waiting and free:
-                    job, gpu = waiting.popleft(), free.popleft()
-                    running[job.name] = (job, gpu)
-                    warm.start(job, gpu)
-                    report.started(job)
-                for path, status in warm.ended(SECONDS_BETWEEN_TICKS):
-                    job, gpu = running.pop(path)
+    try:
+        while waiting or running:
+            while waiting and free:
+                job, gpu = waiting.popleft(), free.popleft()
+                new = context.Process(target=train_forked, args=(job, gpu, means.snapshot, means.data), daemon=True)
+                start(new, means.snapshot)
+                running[new] = job, gpu
+                report.started(job)
+            wait([process.sentinel for process in running], SECONDS_BETWEEN_TICKS)
+            for process in list(running):
+                if process.exitcode is not None:
+                    job, gpu = running.pop(process)
                     free.append(gpu)
-                    failure = failure_of(job, status)
+                    failure = failure_of(job, process.exitcode)
                     failures += [failure] if failure else []
                     report.finished(job, failure)
-                report.tick()
-        for job, gpu in running.values():  # the warm process itself was killed, and its children end themselves
-            free.append(gpu)
-            failures.append(Failure(job, "the process that it was forked from was killed"))
-            report.finished(job, failures[-1])
-        running.clear()
+            report.tick()
+    finally:
+        stop(running)
     return failures
 
 
-def failure_of(job: Job, status: int) -> Failure | None:
-    if status < 0:
-        return Failure(job, f"killed by signal {-status} ({signal.Signals(-status).name})")
-    if status == 0 and Scratch(job.folder).finished.is_dir():
-        return None
-    return Failure(job, f"exit status {status}")
+def method_modules(jobs: Sequence[Job], snapshot: Path) -> list[str]:
+    params = load_params(snapshot / "params.yaml")
+    return sorted({method_module(method_of(params, job.cell.method)["module"]) for job in jobs})
 
 
-class WarmProcess:
-    """`warm.py`, running in the snapshot."""
+def start(process: BaseProcess, snapshot: Path) -> None:
+    with importing(snapshot):  # every time: a fork server that was killed is started again
+        try:
+            process.start()
+        except (EOFError, OSError):
+            raise UserError("The process that cells are forked from did not start; its messages are above.") from None
 
-    def __init__(self, means: Means) -> None:
-        self.means = means
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "safeecgmatch.launching.warm"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            cwd=means.snapshot,
-            env=os.environ | environment(means.snapshot),
-            start_new_session=True,  # Ctrl-C reaches the launcher alone, which then ends cells in an orderly way
-        )
-        self.alive, self.buffer = True, b""
 
-    def __enter__(self) -> WarmProcess:
-        if not any("ready" in message for message in self._messages(None)):
-            raise UserError("The process that trains cells did not start; its messages are above.")
-        return self
+@contextmanager
+def importing(snapshot: Path) -> Iterator[None]:
+    """A fork server that is started now imports the snapshot's code, whatever is installed.
 
-    def start(self, job: Job, gpu: str) -> None:
-        job.log.parent.mkdir(parents=True, exist_ok=True)
-        order = {"path": job.name, "folder": str(job.folder), "data": str(self.means.data), "uid": job.uid}
-        assert self.process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # `ended` finds out
-            self.process.stdin.write(json.dumps(order | {"log": str(job.log), "gpu": gpu}).encode() + b"\n")
-            self.process.stdin.flush()
+    It inherits the environment; since Python 3.12 it also takes over the list of folders to import from.
+    """
+    before, folders = dict(os.environ), list(sys.path)
+    os.environ.update(environment(snapshot))
+    sys.path.insert(0, str(snapshot / "src"))
+    try:
+        yield
+    finally:
+        sys.path[:] = folders
+        os.environ.clear()
+        os.environ.update(before)
 
-    def ended(self, seconds: float) -> list[tuple[str, int]]:
-        return [(message["path"], message["status"]) for message in self._messages(seconds)]
 
-    def _messages(self, seconds: float | None) -> list[dict]:
-        assert self.process.stdout is not None
-        if not select.select([self.process.stdout], [], [], seconds)[0]:
-            return []
-        said = os.read(self.process.stdout.fileno(), 65536)
-        self.alive = bool(said)
-        *lines, self.buffer = (self.buffer + said).split(b"\n")
-        return [json.loads(line) for line in lines]
+def train_forked(job: Job, gpu: str, snapshot: Path, data: Path) -> None:
+    """In the forked process: train `job` in the snapshot, and print to its log."""
+    from safeecgmatch.launching.train_cell import train_job
 
-    def __exit__(self, *_: object) -> None:
-        assert self.process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            self.process.stdin.close()  # its children write checkpoints, then it ends
-        self.process.wait()
+    os.setsid()  # Ctrl-C reaches the launcher alone, which then ends cells in an orderly way
+    job.log.parent.mkdir(parents=True, exist_ok=True)
+    log = os.open(job.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(log, stream.fileno())
+    if gpu:
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpu
+    os.chdir(snapshot)
+    sys.exit(train_job(job.name, job.folder, data, job.uid))
+
+
+def stop(running: Collection[BaseProcess]) -> None:
+    """Let them write their checkpoints; kill what is still there after a minute."""
+    for process in running:
+        process.terminate()
+    deadline = time.monotonic() + SECONDS_TO_CHECKPOINT
+    for process in running:
+        process.join(max(0.0, deadline - time.monotonic()))
+        process.kill()

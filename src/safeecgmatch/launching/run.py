@@ -22,9 +22,9 @@ from safeecgmatch.config import Params
 from safeecgmatch.engine.fingerprint import SOURCES, resolve
 from safeecgmatch.errors import UserError
 from safeecgmatch.launching import dvc, snapshot
-from safeecgmatch.launching.board import board
+from safeecgmatch.launching.board import Board
 from safeecgmatch.launching.cluster import Cluster
-from safeecgmatch.launching.estimate import Speeds, seconds_of, trained_before
+from safeecgmatch.launching.estimate import seconds_of, trained_before
 from safeecgmatch.launching.jobs import Detached, Failure, Job, Means, last_lines
 from safeecgmatch.launching.registry import check, launcher
 from safeecgmatch.launching.scratch import Scratch, scratch_root
@@ -201,7 +201,7 @@ def train(work: Work, params: Params, how: How, gpus: tuple[str, ...]) -> list[F
             uploader.follow(Scratch(job.folder))
         if work.todo:
             try:
-                with board(work.todo, params.train.iterations, means.at_once, Speeds()) as report:
+                with Board(work.todo, params.train.iterations) as report:
                     failures = launch(work.todo, report, means)
             except Detached as going_on:
                 print(going_on, file=sys.stderr, flush=True)  # now: what there is to upload may take a while

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,11 +27,11 @@ from typing import Any
 from safeecgmatch.errors import UserError
 from safeecgmatch.files import read_json, write_json
 from safeecgmatch.launching.cluster import Cluster
-from safeecgmatch.launching.jobs import Detached, Failure, Job, Means, Report, command, last_lines
+from safeecgmatch.launching.jobs import CellCommand, Detached, Failure, Job, Means, Report, command, one_line
 from safeecgmatch.launching.registry import need
 from safeecgmatch.launching.scratch import Scratch, scratch_root
 
-NAME = "slurm.json"  # in a cell's folder: the job that trains it
+NOTE = "slurm.json"  # in a cell's folder: the job that trains it
 SECONDS_BETWEEN_QUESTIONS = 5.0
 SECONDS_FOR_AN_ANSWER = 25.0
 ABSENCES = 3  # questions in a row without the job: shared folders show a result with some delay
@@ -38,27 +39,22 @@ TIME_LIMITS = 10_000  # how often a cell may reach its time limit; it goes on fr
 LINES_OF_A_SUBMISSION_LOG = 20
 
 
+class NoAnswer(UserError):
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"SLURM does not answer ({reason}): look with `squeue`, or ask those who run the cluster.")
+        self.reason = reason
+
+
 @dataclass
-class Task:
+class SlurmTask:
     """What submitit runs on a node: the cell as a process of its own, from the snapshot."""
 
-    arguments: list[str]
-    environment: dict[str, str]
-    folder: Path
-    log: Path
+    asked: CellCommand
     process: subprocess.Popen[bytes] | None = field(default=None, init=False, compare=False)
 
     def __call__(self) -> None:
-        self.log.parent.mkdir(parents=True, exist_ok=True)
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                self.arguments,
-                env=os.environ | self.environment | {"SAFEECGMATCH_PARENT": str(os.getpid())},
-                cwd=self.folder,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
-            status = self.process.wait()
+        self.process = self.asked.start()
+        status = self.process.wait()
         if status != 0:
             sys.exit(status if status > 0 else 128 - status)  # a shell's way to say "killed by a signal"
 
@@ -72,22 +68,20 @@ class Task:
             ended = os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOWAIT)
             if ended is not None and ended.si_status == 0:
                 sys.exit(0)  # it was finished at that moment: nothing to go on with
-        return DelayedSubmission(Task(self.arguments, self.environment, self.folder, self.log))
+        return DelayedSubmission(SlurmTask(self.asked))
 
 
 def check(cluster: Cluster) -> None:
-    """One sentence where nothing can be submitted, and one where less will be known."""
+    """One sentence where nothing can be submitted."""
     need("submitit", "slurm")
     for program in ("sbatch", "squeue", "scancel", "scontrol", "srun"):  # the last, which is not used, for submitit
         if shutil.which(program) is None:
             raise UserError(f"--on slurm needs SLURM's {program}, which is not here: run this on a login node.")
-    asked_queue()
-    if trouble := trouble_with_accounts():
-        print(f"{trouble}; why a job ended is then known from its cell's log alone.", file=sys.stderr)
+    ask_queue()
 
 
 def launch(jobs: Sequence[Job], report: Report, means: Means) -> list[Failure]:
-    queue = asked_queue()
+    queue = ask_queue()
     known = {job: found for job in jobs if (found := queued_as(job, queue))}
     new = [job for job in jobs if job not in known]
     if known:
@@ -101,12 +95,12 @@ def launch(jobs: Sequence[Job], report: Report, means: Means) -> list[Failure]:
 
 def queued_as(job: Job, queue: dict[str, tuple[str, str]]) -> str:
     """The id of the live SLURM job that trains this cell, or nothing."""
-    note = job.folder / NAME
+    note = job.folder / NOTE
     if not note.exists():
         return ""
-    told = read_json(note)
-    name, _ = queue.get(told["id"], ("", ""))
-    return told["id"] if name == told["name"] else ""  # ids begin anew where SLURM's state was lost
+    noted = read_json(note)
+    name, _ = queue.get(noted["id"], ("", ""))
+    return noted["id"] if name == noted["name"] else ""  # ids begin anew where SLURM's state was lost
 
 
 def submit(jobs: Sequence[Job], means: Means) -> dict[Job, str]:
@@ -114,37 +108,36 @@ def submit(jobs: Sequence[Job], means: Means) -> dict[Job, str]:
     if not jobs:
         return {}
     import submitit
-    from submitit.core.utils import FailedJobError
 
     name = f"safeecgmatch-{means.snapshot.name}"
     executor = submitit.SlurmExecutor(
-        folder=scratch_root() / "slurm",
+        folder=submissions(),
         max_num_timeout=TIME_LIMITS,
         python=f"exec {shlex.quote(sys.executable)}",  # in the shell's place, where SLURM's signals arrive
     )
     executor.update_parameters(**parameters(means, name, len(jobs)))
-    tasks = []
     for job in jobs:
         job.folder.mkdir(parents=True, exist_ok=True)
-        job.log.unlink(
-            missing_ok=True
-        )  # a requeued job appends to its log; that of an earlier submission tells nothing
-        arguments, environment, folder = command(job, means)
-        tasks.append(Task(arguments, environment, folder, job.log))
+        job.log.unlink(missing_ok=True)
     # Jobs without their notes would be submitted a second time: no interrupt in between.
     handlers = {which: signal.signal(which, signal.SIG_IGN) for which in (signal.SIGINT, signal.SIGTERM)}
     try:
         with executor.batch():
-            submitted = [executor.submit(task) for task in tasks]
+            submitted = [executor.submit(SlurmTask(command(job, means))) for job in jobs]
         ids = {job: entry.job_id for job, entry in zip(jobs, submitted, strict=True)}
         for job, number in ids.items():
-            write_json(job.folder / NAME, {"id": number, "name": name})
-    except FailedJobError as error:
-        raise UserError(f"SLURM took no job ({one_line(str(error))}): look at cluster.yaml.") from None
+            write_json(job.folder / NOTE, {"id": number, "name": name})
+    except RuntimeError as error:  # of submitit, with sbatch's words
+        raise UserError(f"SLURM took no job ({one_line(error)}): look at cluster.yaml.") from None
     finally:
         for which, handler in handlers.items():
             signal.signal(which, handler)
     return ids
+
+
+def submissions() -> Path:
+    """Where submitit keeps its files."""
+    return scratch_root() / "slurm"
 
 
 def parameters(means: Means, name: str, cells: int) -> dict[str, Any]:
@@ -160,7 +153,7 @@ def parameters(means: Means, name: str, cells: int) -> dict[str, Any]:
         "array_parallelism": means.at_once or cells,
         "stderr_to_stdout": True,
         "use_srun": False,
-        # submitit unpickles a Task: of the snapshot, like all the rest
+        # submitit unpickles a SlurmTask: of the snapshot, like all the rest
         "setup": [f"export PYTHONPATH={shlex.quote(str(means.snapshot / 'src'))}"],
         "additional_parameters": {
             "mem": wanted.memory,
@@ -184,13 +177,13 @@ def follow(known: dict[Job, str], report: Report) -> list[Failure]:
         if time.monotonic() - asked < SECONDS_BETWEEN_QUESTIONS:
             continue
         asked = time.monotonic()
-        queue = ask_queue()
-        if isinstance(queue, str):
+        try:
+            queue, silent = ask_queue(), False
+        except NoAnswer as trouble:
             if not silent:
-                print(f"SLURM does not answer ({queue}); waiting until it does.", file=sys.stderr)
+                print(f"SLURM does not answer ({trouble.reason}); waiting until it does.", file=sys.stderr)
             silent = True
             continue
-        silent = False
         for job, number in list(waiting.items()):
             _, state = queue.get(number, ("", ""))
             absences[job] = 0 if state else absences[job] + 1
@@ -209,83 +202,55 @@ def follow(known: dict[Job, str], report: Report) -> list[Failure]:
                 failures.append(failure)
                 keep_submission_log(job, number)
             del waiting[job]
-            (job.folder / NAME).unlink(missing_ok=True)
-            if failure is None:
-                clear(number, state)
+            (job.folder / NOTE).unlink(missing_ok=True)
+            if state == "PENDING":  # it was requeued in the moment in which its cell was finished
+                with suppress(NoAnswer):
+                    ask("scancel", number)
             report.finished(job, failure)
     return failures
 
 
-def asked_queue() -> dict[str, tuple[str, str]]:
-    queue = ask_queue()
-    if isinstance(queue, str):
-        raise UserError(f"SLURM does not answer ({queue}): look with `squeue`, or ask those who run the cluster.")
-    return queue
-
-
-def ask_queue() -> dict[str, tuple[str, str]] | str:
-    """Name and state of this user's jobs that have not ended, by id; or why there is no answer."""
-    question = ["squeue", "--noheader", "--array", f"--user={getpass.getuser()}", "--format=%i|%j|%T"]
-    answer = ask(question)
-    if answer.returncode != 0:
-        return one_line(answer.stderr)
-    rows = (line.split("|") for line in answer.stdout.splitlines() if line.count("|") == 2)
+def ask_queue() -> dict[str, tuple[str, str]]:
+    """Name and state of this user's jobs that have not ended, by id."""
+    said = ask("squeue", "--noheader", "--array", f"--user={getpass.getuser()}", "--format=%i|%j|%T")
+    rows = (line.split("|") for line in said.splitlines() if line.count("|") == 2)
     return {number: (name, state) for number, name, state in rows}
-
-
-def trouble_with_accounts() -> str:
-    """Why sacct tells nothing here, or nothing."""
-    if shutil.which("sacct") is None:
-        return "SLURM's sacct is not here"
-    answer = ask(["sacct", "--noheader", "--allocations", "--starttime=now", "--format=JobID"])
-    return "" if answer.returncode == 0 else f"SLURM's sacct tells nothing ({one_line(answer.stderr)})"
 
 
 def why_it_ended(number: str) -> str:
     words = f"SLURM job {number} ended without a result"
-    if shutil.which("sacct") is None:
-        return words
-    answer = ask(["sacct", "--noheader", "--allocations", "--parsable2", f"--jobs={number}", "--format=State,ExitCode"])
-    state, _, status = answer.stdout.strip().partition("|")
-    if answer.returncode != 0 or not state:
-        return words
+    try:
+        said = ask("sacct", "--noheader", "--allocations", "--parsable2", f"--jobs={number}", "--format=State,ExitCode")
+    except NoAnswer as trouble:  # a cluster without accounting
+        return f"{words}; why, its log may tell ({trouble.reason})"
+    state, _, status = said.strip().partition("|")
     code, _, killer = status.partition(":")
     detail = f"killed by signal {killer}" if killer not in ("", "0") else f"exit status {code}"
-    return f"{words}: {state}, {detail}"
+    return f"{words}: {state}, {detail}" if state else words
 
 
-def ask(question: list[str]) -> subprocess.CompletedProcess[str]:
+def ask(*question: str) -> str:
+    """What one of SLURM's programs prints."""
     try:
-        return subprocess.run(question, capture_output=True, text=True, check=False, timeout=SECONDS_FOR_AN_ANSWER)
+        return subprocess.run(
+            question, capture_output=True, text=True, check=True, timeout=SECONDS_FOR_AN_ANSWER
+        ).stdout
     except subprocess.TimeoutExpired:
-        return subprocess.CompletedProcess(
-            question, 1, "", f"{question[0]} said nothing in {SECONDS_FOR_AN_ANSWER:.0f} s"
-        )
-
-
-def one_line(text: str) -> str:
-    return " ".join(text.split()) or "no message"
-
-
-def submission_files(number: str) -> list[Path]:
-    return sorted((scratch_root() / "slurm").glob(f"{number}_*"))
+        raise NoAnswer(f"{question[0]} said nothing in {SECONDS_FOR_AN_ANSWER:.0f} s") from None
+    except subprocess.CalledProcessError as error:
+        raise NoAnswer(one_line(error.stderr)) from None
+    except FileNotFoundError:
+        raise NoAnswer(f"there is no {question[0]} here") from None
 
 
 def keep_submission_log(job: Job, number: str) -> None:
     """What went wrong before the cell's process had a log of its own goes there too."""
-    for file in submission_files(number):
-        if file.suffix == ".out":
-            job.log.parent.mkdir(parents=True, exist_ok=True)
-            with job.log.open("a", encoding="utf-8") as log:
-                log.writelines(f"{line}\n" for line in last_lines(file, LINES_OF_A_SUBMISSION_LOG))
+    import submitit
 
-
-def clear(number: str, state: str) -> None:
-    """What is left of the job of a finished cell: its files, and itself if it was requeued in the last moment."""
-    if state == "PENDING":
-        ask(["scancel", number])
-    for file in submission_files(number):
-        file.unlink(missing_ok=True)
+    text = submitit.SlurmJob(submissions(), number).stdout() or ""
+    job.log.parent.mkdir(parents=True, exist_ok=True)
+    with job.log.open("a", encoding="utf-8") as log:
+        log.writelines(f"{line}\n" for line in text.splitlines()[-LINES_OF_A_SUBMISSION_LOG:])
 
 
 def farewell(known: dict[Job, str]) -> str:

@@ -12,7 +12,6 @@ from typing import TextIO
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from safeecgmatch.data.inventory import printable
 from safeecgmatch.data.readers import Unreadable, read_record
@@ -34,7 +33,6 @@ class Portion:
     notes: list[str] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)  # samples of each row before zero-padding
     bad: list[Answer] = field(default_factory=list)
-    inputs: list[Tensor] = field(default_factory=list)
 
 
 def read_portion(questions: Sequence[Question], trained: Trained) -> Portion:
@@ -53,7 +51,6 @@ def read_portion(questions: Sequence[Question], trained: Trained) -> Portion:
         portion.notes.append(note)
         portion.lengths.append(length)
     portion.rows = portion.rows[: len(portion.questions)]
-    portion.inputs = trained.inputs(portion.rows, portion.lengths)
     return portion
 
 
@@ -72,7 +69,7 @@ def ahead(portions: Iterator[Portion]) -> Iterator[Portion]:
 
 
 def answer_portion(trained: Trained, portion: Portion) -> list[Answer]:
-    given = answering.answers_of(trained, trained.scores(portion.inputs)) if portion.questions else []
+    given = answering.answers_of(trained, trained.scores(portion.rows, portion.lengths)) if portion.questions else []
     return [
         {"record": question.title, **answer, "label": question.label or None, "note": note or None, "error": None}
         for question, note, answer in zip(portion.questions, portion.notes, given, strict=True)

@@ -54,7 +54,7 @@ def respond(trained: Trained, requests: Sequence[Mapping[str, Any]]) -> pd.DataF
             raise Refused(f"Record {number} of the request cannot be used: {refusal}.") from None
         notes.append(note)
         lengths.append(length)
-    answers = answers_of(trained, trained.scores(trained.inputs(rows, lengths)))
+    answers = answers_of(trained, trained.scores(rows, lengths))
     return pd.DataFrame(answers).assign(note=notes, notice=trained.notice)
 
 

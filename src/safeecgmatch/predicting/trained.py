@@ -7,7 +7,7 @@ thresholds at a few shares in their place.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -136,15 +136,15 @@ class Trained:
     def blank_rows(self, records: int) -> NDArray[np.int16]:
         return np.zeros((records, *self.preparation.shape), dtype=np.int16)
 
-    def inputs(self, rows: NDArray[np.int16], lengths: Sequence[int]) -> list[Tensor]:
+    def inputs(self, rows: NDArray[np.int16], lengths: Sequence[int]) -> Iterator[Tensor]:
         """Rows as `conform` writes them, in batches as the network sees them, by the code that feeds a training."""
         source = SignalSource(store_of(rows, lengths, self.config), self.device)
-        return [source.gather(part) for part in torch.arange(len(rows)).split(BATCH)]
+        return (source.gather(part) for part in torch.arange(len(rows)).split(BATCH))
 
     @torch.no_grad()
-    def scores(self, inputs: Sequence[Tensor]) -> RawAnswers:
-        """What the network says about the records of these batches."""
-        parts = [self.method.outputs(x) for x in inputs]
+    def scores(self, rows: NDArray[np.int16], lengths: Sequence[int]) -> RawAnswers:
+        """What the network says about these rows; `lengths` are their samples before zero-padding."""
+        parts = [self.method.outputs(x) for x in self.inputs(rows, lengths)]
         outputs = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
         prediction = self.method.predict(outputs)[self.branch]
         arrays = {f"new.log_probs.{self.branch}": prediction.log_probs.float().cpu().numpy()}

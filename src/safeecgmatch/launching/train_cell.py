@@ -1,11 +1,12 @@
 """One process's share of a cell: from a checkpoint, if there is one, to a finished result in its scratch folder.
 
-As a program it is what launchers start: `python -m safeecgmatch.launching.cell PATH --folder F --data D --uid U`, in a
-folder with params.yaml.
+As a program it is what launchers start, in a folder with params.yaml:
+`python -m safeecgmatch.launching.train_cell PATH --folder F --data D --uid U`.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import sys
@@ -165,12 +166,14 @@ def run(session: Session, scratch: Scratch, label: str) -> str:
 def watch_parent() -> None:
     """When the process that started this one has gone, end as after a SIGTERM, and hard if that does not help.
 
-    A launcher names itself in SAFEECGMATCH_PARENT: it may go while this process still imports.
+    A launcher names itself in SAFEECGMATCH_PARENT: it may go while this process still imports. A fork server outlives
+    its launcher as long as there are forked cells, so these look at both.
     """
     parent = int(os.environ.get("SAFEECGMATCH_PARENT", os.getppid()))
+    launcher = multiprocessing.parent_process()
 
     def watch() -> None:
-        while os.getppid() == parent:
+        while os.getppid() == parent and (launcher is None or launcher.is_alive()):
             time.sleep(SECONDS_BETWEEN_LOOKS)
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(SECONDS_AS_AN_ORPHAN)
