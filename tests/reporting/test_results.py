@@ -41,12 +41,13 @@ def test_values_have_intervals_and_the_seeds_that_were_asked_for(study: Study) -
             ("ptbxl", "a@time - b", 60, "ece", "none"),
             ("ptbxl", "nobody", 60, "acc", "none"),
             ("ptbxl", "calimatch-val150", 60, "auroc", "none"),
+            ("ptbxl", "safeecgmatch@time - calimatch", 60, "acc", "none"),
         ],
         columns=["dataset", "row", "ood", "metric", "scaling"],
     )
     runs, gone = study.evaluation.runs, study.evaluation.metrics["cell"] != "ptbxl/calimatch-val150/60/2"
     found = Results(study.evaluation.metrics[gone], runs, pd.DataFrame([LINE])).values_of(wanted)
-    assert found["seeds"].tolist() == [2, 2, 3, 0, 1] and found["seeds_asked"].tolist() == [2, 2, 3, 0, 2]
+    assert found["seeds"].tolist() == [2, 2, 3, 0, 1, 0] and found["seeds_asked"].tolist() == [2, 2, 3, 0, 2, 0]
     intervals = list(zip(found["interval_low"], found["interval_high"], strict=True))
     for line, bounded in ((0, True), (1, False)):
         summary = Summary(*found.loc[line, ["mean", "std", "seeds"]])

@@ -53,8 +53,8 @@ class Results:
         """The columns `VALUE` of `wanted`, each line with its mean, spread, interval, seeds and seeds asked for."""
         found = self._found.reindex(pd.MultiIndex.from_frame(wanted[VALUE])).reset_index()
         found["seeds"] = found["seeds"].fillna(0).astype(int)
-        trained = found.assign(row=found["row"].str.split("@").str[0])
-        asked = self._asked.reindex(pd.MultiIndex.from_frame(trained[SETTING])).to_numpy()
+        trained = found["row"].str.split("@").str[0].mask(found["row"].str.contains(OVER))  # a gain is of two rows
+        asked = self._asked.reindex(pd.MultiIndex.from_frame(found.assign(row=trained)[SETTING])).to_numpy()
         found["seeds_asked"] = pd.Series(asked, found.index).fillna(found["seeds"]).astype(int)
         intervals = [
             (line.low, line.high)
