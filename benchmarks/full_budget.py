@@ -16,9 +16,9 @@ from typing import Any
 
 import torch
 import typer
-from tests.methods.toy import run_to, toy_training
 
 from safeecgmatch.protocols import known_methods
+from tests.methods.harness import run_to, toy_training
 
 WINDOWS = [(0, 20), (496, 506), (996, 1_004), (3_996, 4_004), (4_996, 5_004), (9_497, 9_503), (9_997, 10_003)]
 WINDOWS += [(14_997, 15_003), (22_998, 23_003), (24_997, 25_003)]

@@ -20,6 +20,7 @@ import typer
 
 from safeecgmatch.engine.signals import MILLIVOLTS
 from safeecgmatch.predicting import running
+from safeecgmatch.predicting.questions import Question
 from safeecgmatch.predicting.trained import Trained, find_cell
 
 LIMIT = 1.3
@@ -38,7 +39,7 @@ def main(
     rounds: int = typer.Option(9, help="Turns of both; the best of each counts."),
 ) -> None:
     trained = Trained.open(find_cell(cell))
-    questions = [running.Question("", header) for header in sorted(folder.rglob("*.hea"))]
+    questions = [Question("", header) for header in sorted(folder.rglob("*.hea"))]
     portions = [portion.rows for portion in running.read_portions(questions, trained)]
     batches = [torch.from_numpy(rows).float().mul_(MILLIVOLTS).to(trained.device) for rows in portions]
     records = sum(map(len, portions))

@@ -13,10 +13,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import typer
-from tests.reporting.synthetic import paper_params, write_study
 
 from safeecgmatch.reporting.evaluate import evaluate, write_evaluation
 from safeecgmatch.reporting.report import write_report
+from tests.reporting.synthetic import paper_params, write_study
 
 LIMIT = 90.0
 SMALL = {

@@ -1,6 +1,6 @@
 """Whether two runs/ trees hold the same bytes. Run: python benchmarks/same_runs.py BEFORE AFTER
 
-Per kind of file it prints how many are equal, differ or stand on one side only, and the first that differ: for text
+Per kind of file it prints how many are equal, differ or are on one side only, and the first that differ: for text
 the first line, for predictions.npz and model.safetensors the first array. config.yaml is compared by its keys, so that
 a key that came or went is named. The exit status is 1 where anything but config.yaml differs.
 """

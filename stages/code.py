@@ -1,6 +1,7 @@
 """Stage `code`: what decides how each method trains, and what each stage runs, as small files that others depend on.
 
 An edit below src/ or stages/ runs this stage again; the others are stale only where the file written for them changed.
+Every method is imported and checked here, so that what it lacks is told before anything is trained.
 Example: python stages/code.py
 """
 
@@ -8,19 +9,32 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 # A queued experiment must run the code of its own workspace, not that of the editable install.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 import typer
 
-from safeecgmatch.config import load_params
+from safeecgmatch.config import Params, load_params, validate
 from safeecgmatch.engine.fingerprint import method_of, stage_of
+from safeecgmatch.engine.method import method_class
 from safeecgmatch.errors import UserError
 from safeecgmatch.files import write_json
 from safeecgmatch.protocols import known_methods
+from safeecgmatch.reporting.names import must_be_named
 
 STAGES = ("download", "filter", "split", "evaluate", "tables")  # train follows its method
+
+
+def check(params: Params, method: str, found: dict[str, Any]) -> None:
+    """A method has a class METHOD, the switches and the section that it asks for, and a name."""
+    kind = method_class(found["module"])
+    validate(kind.Switches, found["switches"], f"methods/{method}/protocol.yaml, protocol {params.protocol}")
+    if method in params.methods:
+        section = {key: value for key, value in params.methods[method].items() if key != "switches"}
+        validate(kind.Hyper, section, f"params.yaml, methods.{method}")
+    must_be_named(method)
 
 
 def main() -> None:
@@ -28,7 +42,9 @@ def main() -> None:
     try:
         params = load_params()
         for method in known_methods():
-            write_json(Path("data/code/methods") / f"{method}.json", method_of(params, method))
+            found = method_of(params, method)
+            check(params, method, found)
+            write_json(Path("data/code/methods") / f"{method}.json", found)
         for stage in STAGES:
             write_json(Path("data/code/stages") / f"{stage}.json", stage_of(Path("stages") / f"{stage}.py"))
     except UserError as error:

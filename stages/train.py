@@ -32,13 +32,12 @@ def train(path: str) -> None:
         return
     if take_over_only():
         raise UserError(f"{path}: there is no finished result of these params, code and data; run the command again.")
+    from safeecgmatch.launching.cell import Stopped, train_cell
     from safeecgmatch.tracking.uploader import Following
 
     scratch = Scratch.of(path, config["fingerprint"])
-    with Following() as uploader:  # imports mlflow in another process while this one imports torch
-        from safeecgmatch.launching.cell import Stopped, train_cell
-
-        uploader.follow(scratch.folder)
+    with Following() as uploader:
+        uploader.follow(scratch)
         try:
             train_cell(params, cell, config, scratch, Path("data"), scratch.uid())
         except Stopped as stop:

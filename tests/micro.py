@@ -67,7 +67,7 @@ class Project:
         return {name for name in json.loads(self.run("dvc", "status", "--json")) if name.startswith("train")}
 
     def edit(self, *changes: tuple[str, str, str]) -> None:
-        """Replace `old` by `new` in files of the project, for every (file, old, new); "" stands for its end."""
+        """Replace `old` by `new` in files of the project, for every (file, old, new); "" means its end."""
         for file, old, new in changes:
             text = (self.root / file).read_text()
             assert old in text, f"{file} no longer holds {old!r}"

@@ -14,7 +14,7 @@ from safeecgmatch.errors import UserError
 from safeecgmatch.files import read_yaml
 from safeecgmatch.protocols import known_methods, switches
 from tests.conftest import ROOT
-from tests.methods.toy import section
+from tests.methods.harness import section
 
 MODULES = [
     (name, protocol, switches(name, protocol, {}).get("module", name))

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,10 @@ COMMANDS = [
     ["report"],
     ["claims"],
     ["protocol"],
+    ["predict"],
+    ["model"],
+    ["model", "log"],
+    ["model", "export"],
     ["mlflow"],
     ["mlflow", "ui"],
     ["mlflow", "backfill"],
@@ -51,6 +56,10 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("params.yaml", "profiles/base.yaml", "profiles/demo.yaml", "profiles/cpu.yaml"):
         shutil.copy(ROOT / name, tmp_path / name)
     return tmp_path
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert invoke("--version") == f"safeecgmatch {version('safeecgmatch')}\n"
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
@@ -147,7 +156,7 @@ def test_a_mistake_is_one_sentence_and_status_1(tmp_path: Path) -> None:
         (["run", "--gpus", "0"], "--gpus was given, but train.device in params.yaml is 'cpu'"),
     ],
 )
-def test_a_wrong_option_is_told_in_a_sentence(project: Path, arguments: list[str], sentence: str) -> None:
+def test_a_wrong_option_gets_a_sentence(project: Path, arguments: list[str], sentence: str) -> None:
     command = [sys.executable, "-m", "safeecgmatch.cli", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode != 0 and sentence in done.stderr and "Traceback" not in done.stderr

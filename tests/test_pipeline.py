@@ -231,7 +231,7 @@ def test_a_wrong_key_of_a_method_stops_its_cell_with_one_sentence(project, monke
 
 
 @pytest.mark.slow
-def test_a_queued_sweep_runs_in_parallel_and_stands_side_by_side(project):
+def test_a_queued_sweep_runs_in_parallel_and_is_shown_side_by_side(project):
     project.run("dvc", "exp", "run", "--queue", "-S", "lambda_sum=0.3333,2")
     project.run("dvc", "queue", "start", "-j", "2")
     project.run("dvc", "queue", "logs", "--help")

@@ -28,7 +28,7 @@ class Cell:
     lambda_sum: float | None = None
     arm: str = ""  # another pool or validation set: seen_pool, val150
     stage_name: str = "train"
-    tag: str = ""  # what tells the cell from its method's main run, in paths
+    tag: str = ""  # how the cell differs from its method's main run, in paths
 
     @property
     def path(self) -> str:

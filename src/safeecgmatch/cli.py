@@ -1,4 +1,4 @@
-"""The command `safeecgmatch`. Imports that take time stand inside the commands that need them."""
+"""The command `safeecgmatch`. Imports that take time are inside the commands that need them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import shutil
 import signal
 import sys
 import textwrap
+from importlib.metadata import version
 from pathlib import Path
 
 import typer
 
+from safeecgmatch import cli_models
 from safeecgmatch.errors import UserError
-from safeecgmatch.predicting import commands as predict_commands
 from safeecgmatch.tracking import commands as mlflow_commands
 
 app = typer.Typer(
@@ -31,8 +32,21 @@ app = typer.Typer(
     """,
 )
 app.add_typer(mlflow_commands.mlflow_app, name="mlflow", short_help="Look at the runs in MLflow, or complete it.")
-app.command(short_help="Classify ECGs with a finished cell.")(predict_commands.predict)
-app.add_typer(predict_commands.model_app, name="model", short_help="Store a finished cell as a servable model.")
+app.command(short_help="Classify ECGs with a finished cell or a published model.")(cli_models.predict)
+app.add_typer(cli_models.model_app, name="model", short_help="Serve or publish a finished cell.")
+
+
+def print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"safeecgmatch {version('safeecgmatch')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: bool = typer.Option(False, "--version", callback=print_version, is_eager=True, help="Print the version."),
+) -> None:
+    """What is true for all commands; the help of `app` describes them."""
 
 
 @app.command(short_help="Install a profile as params.yaml.")
@@ -132,24 +146,30 @@ def run(
 
 @app.command(short_help="List the training cells and their state.")
 def cells() -> None:
-    """List the training cells that params.yaml asks for, with their state: done, trained, checkpointed or missing.
+    """List the training cells that params.yaml asks for, with their state: done, trained, checkpointed, reported or
+    missing.
 
-    A trained cell waits in scratch/ for `dvc repro` to take it over. A stored cell of other params or data counts as
-    missing, and the last line says how many there are; one of other code is done, and `dvc status` names it.
+    A trained cell waits in scratch/ for `dvc repro` to take it over. A reported one was trained on another machine: the
+    study's report has its numbers. A stored cell of other params or data counts as missing, and the last line says how
+    many there are; one of other code is done, and `dvc status` names it.
 
     \b
     Examples:
       safeecgmatch cells
-      safeecgmatch cells | grep missing
+      safeecgmatch run $(safeecgmatch cells | awk '/^(missing|checkpointed)/ {print $2}')
+                                      Train what neither this machine nor the report has.
     """
     from safeecgmatch.cells import cells
     from safeecgmatch.config import load_params
     from safeecgmatch.files import read_yaml
     from safeecgmatch.launching.scratch import scratch_root
-    from safeecgmatch.reporting.stored import asked_for, sentence
+    from safeecgmatch.reporting.earlier import reported
+    from safeecgmatch.reporting.evaluate import report_folder
+    from safeecgmatch.reporting.stored import asked_for, sentence, wanted_hash
 
     params = load_params()
     asked, judge, foreign = cells(params), asked_for(params, Path("data")), []
+    known = reported(report_folder(params), asked, wanted_hash(params, Path("data"))).values()
     width = max(len(cell.path) for cell in asked) + 2
     for cell in asked:
         stored = Path("runs", cell.path, "config.yaml")
@@ -157,8 +177,8 @@ def cells() -> None:
         foreign += [reason] if reason else []
         done = stored.is_file() and not reason and Path("tracking", cell.path, "run.json").is_file()
         begun = {file.name for file in (scratch_root() / cell.path).glob("*/*")}
-        waiting = "trained" if "finished" in begun else "checkpointed" if "checkpoint.pt" in begun else "missing"
-        state = "done" if done else waiting
+        lacking = "reported" if cell in known else "checkpointed" if "checkpoint.pt" in begun else "missing"
+        state = "done" if done else "trained" if "finished" in begun else lacking
         print(f"{state:13} {cell.path:{width}}{cell.stage}")
     if foreign:
         print(sentence(foreign).strip(), file=sys.stderr)
@@ -169,20 +189,26 @@ def report() -> None:
     """Write metrics, tables, figures and the page of the study from the cells that are there, without DVC.
 
     `dvc repro` and `safeecgmatch run` train every missing cell first; this trains none. Missing cells print as missing.
-    Cells that `safeecgmatch run` has trained count at once, before DVC has taken them over.
+    Cells that `safeecgmatch run` has trained count at once, before DVC has taken them over. What the report already has
+    of a cell that is not here, but was trained elsewhere with the same params and data, stays in it: a study can be
+    shared out to several machines, and its report goes with the repository.
 
     \b
     Examples:
       safeecgmatch report
     """
+    from safeecgmatch.cells import cells
     from safeecgmatch.config import load_params
     from safeecgmatch.launching.adoption import waiting
+    from safeecgmatch.reporting.earlier import read_earlier
     from safeecgmatch.reporting.evaluate import evaluate, report_folder, write_evaluation
     from safeecgmatch.reporting.report import write_report
+    from safeecgmatch.reporting.stored import wanted_hash
 
     params = load_params()
     folder = report_folder(params)
-    evaluation = evaluate(params, waiting=lambda cell: waiting(params, cell))
+    earlier = read_earlier(folder, cells(params), wanted_hash(params, Path("data")))
+    evaluation = evaluate(params, waiting=lambda cell: waiting(params, cell), earlier=earlier)
     write_evaluation(evaluation, folder)
     write_report(params, folder)
     count = evaluation.headline["cells"]
@@ -190,34 +216,40 @@ def report() -> None:
 
 
 @app.command(short_help="Which of the paper's claims hold.")
-def claims(claim: str | None = typer.Argument(None, help="A claim, as C5; without it, all of them.")) -> None:
-    """Print the paper's claims with their verdicts, or the evidence behind one, from the study's report.
+def claims(
+    claim: str | None = typer.Argument(None, help="A claim, as C5; without it, all of them."),
+    study: str | None = typer.Option(None, "--study", help="The profile whose report is read, as cpu."),
+) -> None:
+    """Print the paper's claims with their verdicts, or the evidence behind one, from a study's report.
 
-    The rules stand in src/safeecgmatch/reporting/claims.yaml and were fixed before the study was trained. Generated
-    data give no verdict.
+    Without --study: the study of params.yaml if its data are real, else the one with the most trained cells among the
+    reports on real data. The rules stand in src/safeecgmatch/reporting/claims.yaml and were fixed before the study was
+    trained. Generated data give no verdict.
 
     \b
     Examples:
       safeecgmatch claims
       safeecgmatch claims C5
+      safeecgmatch claims --study demo
     """
     from safeecgmatch.config import load_params
     from safeecgmatch.reporting.checks import read_study
     from safeecgmatch.reporting.evaluate import report_folder
-    from safeecgmatch.reporting.terminal import claim_text, claims_text
+    from safeecgmatch.reporting.studies import choose
+    from safeecgmatch.reporting.terminal import claim_text, claims_text, heading
     from safeecgmatch.reporting.verdicts import judge, notes
 
-    params = load_params()
-    study = read_study(params, report_folder(params))
+    params = choose(load_params(), study)
+    found = read_study(params, report_folder(params))
     width = min(shutil.get_terminal_size((100, 24)).columns, 120)
-    judged = {judgement.id: judgement for judgement in judge(study)}
-    known = notes(study)
-    if claim is None:
-        print(claims_text(list(judged.values()), known, width))
-    elif claim.upper() in judged:
-        print(claim_text(judged[claim.upper()], known, width))
-    else:
+    judged = {judgement.id: judgement for judgement in judge(found)}
+    if claim is not None and claim.upper() not in judged:
         raise UserError(f"There is no claim '{claim}'; those that exist are {', '.join(judged)}.")
+    print(f"{heading(found)}\n")
+    if claim is None:
+        print(claims_text(list(judged.values()), notes(found), width))
+    else:
+        print(claim_text(judged[claim.upper()], notes(found), width))
 
 
 @app.command(short_help="List what each protocol does.")

@@ -61,7 +61,7 @@ def each_once(values: list[Any]) -> list[Any]:
     """Two equal entries would be two cells in one folder."""
     twice = sorted({str(value) for value in values if values.count(value) > 1})
     if twice:
-        raise ValueError(f"lists {', '.join(twice)} more than once; every entry may stand there once")
+        raise ValueError(f"lists {', '.join(twice)} more than once; every entry may be there once")
     return values
 
 
@@ -228,7 +228,7 @@ def validate(model: type[S], content: Any, where: str) -> S:
 
 
 def describe(model: type[Strict], error: ValidationError) -> str:
-    mistakes = error.errors()  # a misspelt key is unknown and missing at once: unknown tells more
+    mistakes = error.errors()  # a misspelt key is unknown and missing at once: unknown says more
     first = next((mistake for mistake in mistakes if mistake["type"] == "extra_forbidden"), mistakes[0])
     place = first["loc"]
     key = ".".join(str(part) for part in place)

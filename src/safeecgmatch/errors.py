@@ -1,4 +1,4 @@
-"""The one exception that a user can mend."""
+"""The one exception whose cause a user can fix."""
 
 from __future__ import annotations
 

@@ -7,6 +7,8 @@ Nothing but numpy is imported, because every training cell imports this module.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -15,19 +17,13 @@ Array = npt.NDArray[np.float64]
 
 Labels = npt.NDArray[np.int64]
 
+Metrics = dict[str, Callable[[npt.ArrayLike, npt.ArrayLike], float]]
+
 BINS = 15
 
-FLOAT32_LOG_OF_ZERO = -103.27893  # log of the smallest positive float32: what an underflowed probability stands for
-
-CLOSED_SET = ("acc", "balanced_accuracy", "macro_f1", "ece", "ace", "sce", "nll", "brier")
-
-OPEN_SET = ("auroc", "fpr95")
+FLOAT32_LOG_OF_ZERO = -103.27893  # log of the smallest positive float32: what an underflowed probability means
 
 REFUSED = (0, 10, 20, 30, 40, 50)  # per cent of the open test set
-
-REFUSAL = ("aurc", *(f"acc_refusing_{share}" for share in REFUSED))
-
-METRICS = CLOSED_SET + OPEN_SET + REFUSAL
 
 
 def accuracy(probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> float:
@@ -202,34 +198,44 @@ def probabilities_of(log_probabilities: npt.ArrayLike) -> npt.NDArray[np.float32
     return np.minimum(values, np.float32(1.0))
 
 
+# What metrics.csv holds of every prediction, in its order; names.yaml says how each is printed.
+CLOSED_SET: Metrics = {  # of probabilities and labels on test
+    "acc": accuracy,
+    "balanced_accuracy": balanced_accuracy,
+    "macro_f1": macro_f1,
+    "ece": ece,
+    "ace": ace,
+    "sce": sce,
+    "nll": nll,
+    "brier": brier,
+}
+OF_LOGARITHMS = ("nll",)  # of log-probabilities instead
+OPEN_SET: Metrics = {"auroc": auroc, "fpr95": fpr95}  # of unseen-class scores, and which records are unseen
+REFUSAL: Metrics = {  # of which answers on the open test set are right, and how certain they are
+    "aurc": area_under_risk_coverage,
+    **{f"acc_refusing_{share}": partial(accuracy_after_refusal, refused=share / 100) for share in REFUSED},
+}
+METRICS = (*CLOSED_SET, *OPEN_SET, *REFUSAL)
+
+
 def closed_set_metrics(log_probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> dict[str, float]:
     finite = np.maximum(np.asarray(log_probabilities, dtype=np.float64), FLOAT32_LOG_OF_ZERO)
     values, true = probabilities_of(log_probabilities), np.asarray(labels)
-    return {
-        "acc": accuracy(values, true),
-        "balanced_accuracy": balanced_accuracy(values, true),
-        "macro_f1": macro_f1(values, true),
-        "ece": ece(values, true),
-        "ace": ace(values, true),
-        "sce": sce(values, true),
-        "nll": nll(finite, true),
-        "brier": brier(values, true),
-    }
+    return {name: metric(finite if name in OF_LOGARITHMS else values, true) for name, metric in CLOSED_SET.items()}
 
 
 def open_set_metrics(scores: npt.ArrayLike, unseen: npt.ArrayLike) -> dict[str, float]:
-    """AUROC and FPR95, or nothing where the open test set lacks seen or unseen records."""
+    """Nothing where the open test set lacks seen or unseen records."""
     positive = np.asarray(unseen, dtype=bool)
     if positive.all() or not positive.any():
         return {}
-    return {"auroc": auroc(scores, positive), "fpr95": fpr95(scores, positive)}
+    return {name: metric(scores, positive) for name, metric in OPEN_SET.items()}
 
 
 def refusal_metrics(correct: npt.ArrayLike, scores: npt.ArrayLike) -> dict[str, float]:
     """What refusing the records of the highest unseen-class scores buys: AURC, and accuracy on those answered."""
     certain = -np.asarray(scores, dtype=np.float64)
-    answered = {f"acc_refusing_{share}": accuracy_after_refusal(correct, certain, share / 100) for share in REFUSED}
-    return {"aurc": area_under_risk_coverage(correct, certain), **answered}
+    return {name: metric(correct, certain) for name, metric in REFUSAL.items()}
 
 
 def scaled_log_probabilities(log_probabilities: npt.ArrayLike, temperature: float) -> Array:

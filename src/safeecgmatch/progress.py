@@ -22,7 +22,7 @@ from rich.progress import Progress as RichProgress
 from rich.text import Text
 
 SECONDS_BETWEEN_LINES = 15.0
-LONGEST_ESTIMATE = 100 * 3600.0  # seconds; longer ones come from a start too slow to tell anything
+LONGEST_ESTIMATE = 100 * 3600.0  # seconds; longer ones come from a start too slow to say anything
 
 
 def duration(seconds: float) -> str:

@@ -22,8 +22,11 @@ PROTOCOLS = ("paper", "release")
 
 
 def known_methods() -> list[str]:
-    """The methods that exist: one folder each with a protocol.yaml."""
-    return sorted(file.parent.name for file in (PACKAGE / "methods").glob(f"*/{FILE}"))
+    """The methods that exist: one folder each, with a method.py and a protocol.yaml; one that lacks either counts, so
+    that its lack is told."""
+    return sorted(
+        {file.parent.name for name in ("method.py", FILE) for file in (PACKAGE / "methods").glob(f"*/{name}")}
+    )
 
 
 def method_module(module: str) -> str:
@@ -36,8 +39,10 @@ def read_protocol(section: str) -> dict[str, dict[str, Any]]:
     """The switches of a method, or of the "data"."""
     if section != "data" and section not in known_methods():
         raise UserError(f"unknown method '{section}'; allowed are {', '.join(known_methods())}.")
-    folder = PACKAGE / "data" if section == "data" else PACKAGE / "methods" / section
-    return read_yaml(folder / FILE)
+    file = (PACKAGE / "data" if section == "data" else PACKAGE / "methods" / section) / FILE
+    if not file.is_file():
+        raise UserError(f"{file} does not exist; every method has its switches there, as CONTRIBUTING.md says.")
+    return read_yaml(file)
 
 
 def switches(section: str, protocol: str, overrides: Any) -> dict[str, Any]:

@@ -76,7 +76,7 @@ def bad_archive(tmp_path: Path) -> Path:
     return folder
 
 
-def test_every_reason_is_told_and_the_good_records_are_kept(bad_archive: Path, tmp_path: Path) -> None:
+def test_every_reason_is_named_and_the_good_records_are_kept(bad_archive: Path, tmp_path: Path) -> None:
     report = filter_dataset("cinc21", bad_archive, tmp_path / "out", 500, "release")
     assert reasons(report) == {
         "X0": "flat lead",
@@ -256,14 +256,14 @@ def test_an_unknown_preprocessing_is_named(archive: Path, tmp_path: Path) -> Non
 def test_a_full_disk_is_said_before_and_while_writing(
     archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def no_room(reading: ingest.Ingestion, block: ingest.Block) -> list[ingest.Fit]:
+    def no_space(reading: ingest.Ingestion, block: ingest.Block) -> list[ingest.Fit]:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(ingest, "ingest", no_room)
-    with pytest.raises(UserError, match="is full: make room"):
+    monkeypatch.setattr(ingest, "ingest", no_space)
+    with pytest.raises(UserError, match="is full: free some space"):
         filter_dataset("ptbxl", archive, tmp_path / "out", 100, "none")
     monkeypatch.setattr(rowfile.shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
-    with pytest.raises(UserError, match=re.escape("but only 0.00 GB are free: make room")):
+    with pytest.raises(UserError, match=re.escape("but only 0.00 GB are free.")):
         filter_dataset("ptbxl", archive, tmp_path / "out", 100, "none")
     assert nothing_left(tmp_path)
 

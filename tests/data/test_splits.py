@@ -166,7 +166,7 @@ def test_a_file_without_all_arrays_or_with_objects_is_refused(ptb: SignalStore, 
 
 @pytest.fixture(scope="session")
 def real_ptbxl(material: Path, tmp_path_factory: pytest.TempPathFactory) -> SignalStore:
-    """The rows of the real table with stand-in signals: a split depends on the table alone."""
+    """The rows of the real table with made-up signals: a split depends on the table alone."""
     chosen = ptbxl.select(Archive(material / "data" / "ptbxl"), 100).candidates
     columns = ([c.label for c in chosen], [c.patient for c in chosen], [c.fold for c in chosen])
     return make_store(tmp_path_factory.mktemp("real") / "ptbxl", "ptbxl", *columns)

@@ -13,7 +13,7 @@ from safeecgmatch.errors import UserError
 from safeecgmatch.methods.fixmatch.method import METHOD as FIXMATCH
 from safeecgmatch.methods.parts.teacher import Teacher
 from safeecgmatch.protocols import known_methods, read_protocol, switches
-from tests.methods.toy import run_to, toy_training
+from tests.methods.harness import run_to, toy_training
 
 DEMO, SHORT = (100, 10, 600), (2000, 200, 14_850)  # iterations, epoch, pool; the toy draws 8 unlabelled at a time
 SIZES = pytest.mark.parametrize(("iterations", "epoch", "pool"), [DEMO, SHORT])

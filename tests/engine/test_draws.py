@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from safeecgmatch.protocols import known_methods
-from tests.methods.toy import BATCH, POOL, toy_training
+from tests.methods.harness import BATCH, POOL, toy_training
 
 LABELLED, EPOCH = 24, -(-POOL // BATCH)
 # Methods whose published code repeats one order in every epoch and for every seed.

@@ -29,7 +29,7 @@ from safeecgmatch.engine.signals import SignalSet
 from safeecgmatch.methods.parts.propagation import CoTraining
 from safeecgmatch.methods.parts.teacher import Teacher
 from safeecgmatch.protocols import known_methods
-from tests.methods.toy import run_to, toy_training
+from tests.methods.harness import run_to, toy_training
 
 ITERATIONS, REACHED = 12, 10  # past the release's four epochs of two; queues of three batches are full
 META = torch.device("meta")

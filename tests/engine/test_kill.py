@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import os
+import multiprocessing
 import random
-import subprocess
-import sys
 import time
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import pytest
 import yaml
 
 from safeecgmatch.launching.scratch import Scratch
-from tests.conftest import ROOT
+from tests.engine.trainee import train
 from tests.methods.harness import demo_params, phantom_store, split_data
 
 FILES = ("predictions.npz", "trajectory.npz", "history.csv", "model.safetensors", "summary.json", "config.yaml")
 SHORT = {"iterations": 36, "epoch": 6, "batch": 16}
+WARM = multiprocessing.get_context("forkserver")  # sixty processes would import torch for five seconds each
+WARM.set_forkserver_preload([train.__module__])
 
 
 def make_project(folder: Path, protocol: str) -> Path:
@@ -29,15 +30,15 @@ def make_project(folder: Path, protocol: str) -> Path:
     return folder
 
 
-def start(project: Path, method: str) -> subprocess.Popen:
-    environment = os.environ | {"DVC_ROOT": str(project), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "tests.engine.trainee", method]
-    return subprocess.Popen(command, cwd=project, env=environment, stderr=subprocess.PIPE, text=True)
+def start(project: Path, method: str) -> ForkServerProcess:
+    process = WARM.Process(target=train, args=(project, method))
+    process.start()
+    return process
 
 
-def finish(process: subprocess.Popen) -> None:
-    _, errors = process.communicate(timeout=300)
-    assert process.returncode == 0, errors
+def finish(process: ForkServerProcess) -> None:
+    process.join(timeout=300)
+    assert process.exitcode == 0
 
 
 def outputs(project: Path, method: str) -> dict[str, bytes]:
@@ -64,13 +65,12 @@ def test_killed_ten_times_a_cell_ends_with_the_same_bytes(tmp_path, method, prot
     for _ in range(10):
         process = start(killed, method)
         before = saved()
-        while process.poll() is None and saved() in (0, before):
+        while process.is_alive() and saved() in (0, before):
             time.sleep(0.005)
         time.sleep(chance.uniform(0.0, 0.15))
-        if process.poll() is None:
-            process.kill()
-            kills += 1
-        process.communicate()
+        kills += process.is_alive()
+        process.kill()
+        process.join()
     assert kills >= 5, "the cell was too quick to be killed often"
     finish(start(killed, method))
     assert outputs(killed, method) == outputs(undisturbed, method)

@@ -52,7 +52,7 @@ def test_early_phases_do_not_compete_unless_they_set_the_bar():
     assert free.best is not None and (free.best.iteration, free.best.accuracy) == (3, 0.7)
     barred = scripted([0.5, 0.9, 0.6, 0.7], phases, bar=True)
     assert barred.best is None
-    assert barred.chosen().iteration == 1, "the best early weights stand in"
+    assert barred.chosen().iteration == 1, "the best early weights are taken"
 
 
 def test_a_snapshot_does_not_change_with_the_network():

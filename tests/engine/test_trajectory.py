@@ -10,7 +10,7 @@ from safeecgmatch.engine.contract import Prediction
 from safeecgmatch.engine.trajectory import Trajectory
 from safeecgmatch.predictions import final_metrics, own_best, predictions_at
 from safeecgmatch.protocols import known_methods
-from tests.methods.toy import assert_same, bits, run, run_to, toy_training, weights
+from tests.methods.harness import assert_same, bits, run, run_to, toy_training, weights
 
 
 @pytest.mark.parametrize("name", known_methods())

@@ -1,11 +1,8 @@
-"""A training process for tests that kill it: the real cell, the real checkpoints, nobody to log to.
-
-Usage: python -m tests.engine.trainee METHOD (in a folder with params.yaml and data/)
-"""
+"""A training for tests that kill it: the real cell, the real checkpoints, nobody to log to."""
 
 from __future__ import annotations
 
-import sys
+import os
 from pathlib import Path
 
 from safeecgmatch.cells import Cell
@@ -15,8 +12,11 @@ from safeecgmatch.launching.adoption import adopt
 from safeecgmatch.launching.cell import train_cell
 from safeecgmatch.launching.scratch import Scratch
 
-if __name__ == "__main__":
-    name = sys.argv[1]
+
+def train(folder: Path, name: str) -> None:
+    """Train and adopt the cell of a method in a folder with params.yaml and data/."""
+    os.chdir(folder)
+    os.environ["DVC_ROOT"] = str(folder)
     params = load_params()
     cell = Cell("ptbxl", name, 60, 1, "full", 1.0 if name == PROPOSED else None)
     config = resolve(params, cell)

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from safeecgmatch.engine.loop import Training
-from tests.methods.tagged import Probe, tagged_training
+from tests.methods.oracle import Probe, tagged_training
 
 
 @pytest.fixture

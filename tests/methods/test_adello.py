@@ -1,4 +1,4 @@
-"""Adello: vectors, the running prior as state, and which rows feed which loss."""
+"""Adello: vectors, and the running prior as state."""
 
 from __future__ import annotations
 
@@ -6,18 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from safeecgmatch.engine.loop import Training
 from safeecgmatch.methods.adello.method import Logits, Priors, Step, alpha_at, shifts, step
 from safeecgmatch.methods.parts.losses import cross_entropy, pseudo_label_loss
-from tests.methods.toy import gradients, hyper_of, only_losses, run_to, toy_training
-from tests.vectors import load_vector
+from tests.methods.harness import gradients, hyper_of, run_to, toy_training
+from tests.vectors import EXACT, double, load_vector
 
-EXACT = {"rtol": 0.0, "atol": 1e-6}
 VECTOR = load_vector("adello_losses")
-
-
-def double(values: object) -> Tensor:
-    return torch.tensor(values, dtype=torch.float64)
 
 
 @pytest.mark.parametrize("case", VECTOR["cases"])
@@ -56,18 +50,6 @@ def run_step(case: dict, z_w: Tensor) -> Step:
     return step(z, torch.tensor(case["labels"]), priors, alpha, active, hyper_of("adello"))
 
 
-def test_distillation_takes_exactly_the_rows_below_the_cut() -> None:
-    case = VECTOR["cases"][1]
-    z_w = double([[30.0, 0, 0], [0.5, 0.2, 0], [0, 30.0, 0], [0, 0, 1.0]]).requires_grad_()
-    result = run_step(case, z_w)
-    assert result.accepted.tolist() == [True, False, True, False]
-    assert not result.terms["distillation"].requires_grad  # neither its target nor, here, its logits ask for a gradient
-    _, shift = shifts(double(case["p_hat"]), double(case["p_labelled"]), 1.0)
-    log_q = (double(case["strong_logits"]) + shift).log_softmax(1)
-    by_hand = -sum(float(z_w.detach()[j].softmax(0) @ log_q[j]) for j in (1, 3)) / 4
-    assert result.terms["distillation"].item() == pytest.approx(by_hand, abs=1e-9)
-
-
 def test_prior_moves_by_a_thousandth_and_is_used_one_iteration_later() -> None:
     case = VECTOR["cases"][1]
     z_w = double([[30.0, 0, 0]] * 4)
@@ -84,27 +66,6 @@ def test_single_precision_logits_are_shifted_in_double_and_get_single_gradients(
     assert result.terms["supervised"].dtype == torch.float64
     result.terms["supervised"].backward()
     assert z.grad is not None and z.grad.dtype == torch.float32
-
-
-def test_terms_start_when_their_protocol_says() -> None:
-    half_accepted = {"threshold": 0.355}
-    paper = toy_training("adello", "paper", iterations=50_000, epoch=1000, hyper=half_accepted)
-    assert paper.method.distill_start == 9537
-    active = {n: active_terms(paper, n) for n in (499, 500, 9536, 9537)}
-    assert active[499] == {"supervised"}
-    assert active[500] == active[9536] == {"supervised", "consistency"}
-    assert active[9537] == {"supervised", "consistency", "distillation"}
-    assert not only_losses(paper, 499).accepted.any()
-    release = toy_training("adello", "release", iterations=50_000, epoch=1000, hyper=half_accepted)
-    assert active_terms(release, 3999) == {"supervised"}
-    assert active_terms(release, 4000) == active_terms(release, 40_000) == {"supervised", "consistency"}
-
-
-def active_terms(training: Training, n: int) -> set[str]:
-    """Which terms are not zero; untrained confidences lie on both sides of 0.355, so both unlabelled ones could."""
-    losses = only_losses(training, n)
-    assert losses.total.item() == pytest.approx(sum(term.item() for term in losses.terms.values()))
-    return {name for name, term in losses.terms.items() if term.item() != 0.0}
 
 
 def test_labelled_prior_is_counted_and_the_running_one_starts_uniform() -> None:

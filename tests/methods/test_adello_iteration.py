@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from safeecgmatch.engine.loop import Row, Training
-from tests.methods.tagged import BATCH, Drawn, Expected, Oracle, Probe, close, cross_entropy, follow, strong, weak
+from tests.methods.oracle import BATCH, Drawn, Expected, Oracle, Probe, close, cross_entropy, follow, strong, weak
 
 ITERATIONS, EVERY, WARM_UP = 25, 5, 3
 RELEASE_START = 20  # the fifth epoch

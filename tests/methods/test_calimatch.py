@@ -12,8 +12,8 @@ from safeecgmatch.methods.calimatch.step import CaliMatchHyper, CaliMatchSwitche
 from safeecgmatch.methods.parts.branch import Calibration
 from safeecgmatch.methods.parts.smoothing import TICKS, empty_table
 from safeecgmatch.protocols import switches
+from tests.methods.harness import hyper_of, toy_training
 from tests.methods.parts.test_calibration import GOLDEN, RELATIVE, golden_inputs
-from tests.methods.toy import hyper_of, toy_training
 
 EAGER = {"inlier_threshold": 0.4, "confidence_threshold": 0.35}  # so that records are selected from the start
 

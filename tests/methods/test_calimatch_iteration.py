@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from safeecgmatch.engine.loop import Row, Training
-from tests.methods.tagged import BATCH, Drawn, Expected, Oracle, Probe, close, cross_entropy, follow, strong, weak
+from tests.methods.oracle import BATCH, Drawn, Expected, Oracle, Probe, close, cross_entropy, follow, strong, weak
 from tests.methods.test_openmatch_iteration import CLASSES, consistency, one_vs_all, pairs
 
 START, EVERY, ITERATIONS = 4, 3, 12

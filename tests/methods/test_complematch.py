@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.methods.toy import all_losses, toy_training
+from tests.methods.harness import all_losses, toy_training
 
 
 def test_views_of_a_record_are_the_same_in_every_iteration() -> None:

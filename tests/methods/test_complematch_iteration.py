@@ -11,7 +11,7 @@ from torch import Tensor
 
 from safeecgmatch.engine.loop import Training
 from safeecgmatch.methods.complematch import views
-from tests.methods.tagged import (
+from tests.methods.oracle import (
     BATCH,
     Drawn,
     Expected,
@@ -42,14 +42,14 @@ SHARE, WARP_STD, TAU = 0.3, 0.2, 0.4  # dropped bins, warp, SimCLR: large enough
 
 
 def hashed(seed: int, records: Tensor, view: int, rows: int, columns: int) -> Tensor:
-    """Stands for the hash: a number in (0, 1) for each of its arguments and indices."""
+    """In place of the hash: a number in (0, 1) for each of its arguments and indices."""
     row, column = torch.arange(rows)[:, None], torch.arange(columns)
     mixed = torch.sin(12.9 * (records[:, None, None] + 1.0) + 78.2 * row + 37.7 * column + 5.3 * view + seed)
     return (43758.5 * mixed) % 1.0
 
 
 def warp(x: Tensor, factors: Tensor) -> Tensor:
-    """Stands for the time warp: depends on every knot."""
+    """In place of the time warp: depends on every knot."""
     knots = torch.arange(factors.shape[2]) + 1.0
     return x.roll(1, dims=2) * (factors * knots).sum(dim=2, keepdim=True) / knots.sum()
 

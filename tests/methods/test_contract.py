@@ -15,8 +15,7 @@ from safeecgmatch.engine.method import Method
 from safeecgmatch.engine.models import parameter_count
 from safeecgmatch.methods.parts.teacher import Teacher
 from safeecgmatch.protocols import known_methods
-from tests.methods.harness import learn
-from tests.methods.toy import CLASSES, assert_same, bits, run, run_to, toy_training
+from tests.methods.harness import CLASSES, assert_same, bits, learn, run, run_to, toy_training
 
 PROTOCOLS = ("paper", "release")
 CELLS = [(name, protocol) for name in known_methods() for protocol in PROTOCOLS]

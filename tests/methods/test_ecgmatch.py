@@ -10,7 +10,7 @@ import torch
 from safeecgmatch.methods.ecgmatch.losses import relationship_cosine
 from safeecgmatch.methods.ecgmatch.step import neighbour_targets, step
 from safeecgmatch.methods.parts.teacher import Teacher
-from tests.methods.toy import run_to, switches_of, toy_training
+from tests.methods.harness import run_to, switches_of, toy_training
 from tests.vectors import load_vector
 
 

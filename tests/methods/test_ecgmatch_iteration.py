@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from safeecgmatch.engine.loop import Row, Training
-from tests.methods.tagged import POOL, Drawn, Expected, Oracle, Probe, close, cross_entropy, follow, strong, weak
+from tests.methods.oracle import POOL, Drawn, Expected, Oracle, Probe, close, cross_entropy, follow, strong, weak
 
 pytestmark = pytest.mark.usefixtures("unit_features")
 ITERATIONS, EVERY, CLASSES, NEIGHBOURS = 14, 2, 3, 5

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from safeecgmatch.methods.fixmatch.method import FixMatchHyper, FixMatchSwitches, step
-from tests.methods.toy import run, toy_training
+from tests.methods.harness import run, toy_training
 
 HYPER = FixMatchHyper(threshold=0.95, lambda_u=1.0)
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from safeecgmatch.engine.loop import Row, Training
-from tests.methods.tagged import Drawn, Expected, Oracle, Probe, cross_entropy, follow, strong, weak
+from tests.methods.oracle import Drawn, Expected, Oracle, Probe, cross_entropy, follow, strong, weak
 
 START, EVERY = 4, 3
 RAMP = 6  # the warm-up under `release`

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from safeecgmatch.engine.loop import Row, Training
-from tests.methods.tagged import (
+from tests.methods.harness import only_losses
+from tests.methods.oracle import (
     Drawn,
     Expected,
     Oracle,
@@ -22,7 +23,6 @@ from tests.methods.tagged import (
     strong,
     weak,
 )
-from tests.methods.toy import only_losses
 
 ITERATIONS, EVERY, CLASSES = 35, 7, 3
 BATCH, POOL = 15, 150  # the pool is two batches of the monitoring pass, and an epoch of ten iterations

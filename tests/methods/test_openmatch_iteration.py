@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from safeecgmatch.engine.loop import Row, Training
-from tests.methods.tagged import BATCH, POOL, Drawn, Expected, Oracle, Probe, close, cross_entropy, follow, strong, weak
+from tests.methods.oracle import BATCH, POOL, Drawn, Expected, Oracle, Probe, close, cross_entropy, follow, strong, weak
 
 START, EVERY, ITERATIONS, CLASSES = 4, 3, 12, 3
 EPOCH = 6  # iterations in which every pool record is drawn once

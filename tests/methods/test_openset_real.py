@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.methods.harness import learn
-from tests.methods.real import real_store
+from tests.methods.harness import learn, real_store
 
 
 @pytest.mark.real

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.methods.toy import bits, run_to, toy_training
+from tests.methods.harness import bits, run_to, toy_training
 
 EPOCHS, EPOCH = 8, 3
 
@@ -39,6 +39,10 @@ def test_the_time_branch_trains_as_calimatch(protocol: str, variant: str, start:
         assert row["temperature.class.time"] == other["temperature.class.main"]
         accepted += row["mask_rate"]
     assert accepted > 0, "pseudo-labels were part of it"
+    if variant == "learned_t":  # all else is SafeECGMatch's
+        assert both.method.reported_branch() == "fused" and both.method.switches.selection_strict
+    for branch in both.method.branches().values():
+        assert branch.t_class.requires_grad and branch.t_class in both.optimizer.state
     assert both.history[-1]["temperature.class.time"] != 1.5, "and so were learned temperatures"
     ours, theirs = both.trajectory.arrays(), alone.trajectory.arrays()
     for name in ("log_probs", "ood_score"):

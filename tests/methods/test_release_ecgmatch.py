@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from safeecgmatch.methods.ecgmatch.release import neighbour_targets, step
-from tests.methods.toy import switches_of
+from tests.methods.harness import switches_of
 
 
 def test_targets_leave_out_the_own_row() -> None:

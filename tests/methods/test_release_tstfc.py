@@ -10,7 +10,7 @@ import torch
 from safeecgmatch.engine.method import method_class
 from safeecgmatch.engine.views import spectrum
 from safeecgmatch.methods.tstfc.release import BRANCHES, make_bank
-from tests.methods.toy import POOL, all_losses, assert_same, one_batch, run_to, section, toy_training, weights
+from tests.methods.harness import POOL, all_losses, assert_same, one_batch, run_to, section, toy_training, weights
 from tests.methods.vector_network import ToyNetwork
 from tests.vectors import load_vector
 

@@ -14,11 +14,9 @@ from safeecgmatch.methods.parts.branch import Branch
 from safeecgmatch.methods.safeecgmatch.method import SafeECGMatch, fuse
 from safeecgmatch.methods.safeecgmatch.views import spectral_views
 from safeecgmatch.metrics import auroc
-from tests.methods.harness import learn, make_training
-from tests.methods.toy import accepted_unseen_share, bits, run, toy_training
+from tests.methods.harness import accepted_unseen_share, bits, learn, make_training, run, toy_training
 
 EAGER = {"inlier_threshold": 0.4, "confidence_threshold": 0.35}  # so that records are selected from the start
-LATE = ("cls_cal", "ood_cal", "fix")
 
 
 def safe(training: Training) -> SafeECGMatch:
@@ -90,26 +88,6 @@ def test_frequency_tables_are_its_own_or_the_time_branch_s(protocol: str, shared
     assert (bits(time) == bits(own)) == shared
     method.time.table_class.fill_(0.25)
     assert not bool((freq(method).table_class == 0.25).any())
-
-
-@pytest.mark.parametrize("protocol", ["paper", "release"])
-def test_before_the_start_the_late_terms_are_exactly_zero(protocol: str) -> None:
-    everyone = {"inlier_threshold": 0.0, "confidence_threshold": 0.0}
-    training = toy_training("safeecgmatch", protocol, iterations=500, epoch=10, lambda_sum=1.0, hyper=everyone)
-    start = safe(training).start
-    assert start == {"paper": 5, "release": 40}[protocol]
-    late = [f"loss.{loss}.{branch}" for loss in LATE for branch in ("time", "freq")]
-    for _ in range(5):
-        training.iterate()
-    row = training.monitor.summary()
-    assert [row[name] for name in late] == [0.0] * 6 and row["mask_rate"] == 0.0
-    for branch in safe(training).branches().values():
-        assert branch.t_class.item() == 1.5 and branch.t_class not in training.optimizer.state
-    if protocol == "paper":
-        training.monitor.clear()
-        training.iterate()
-        row = training.monitor.summary()
-        assert all(row[name] > 0 for name in late)  # type: ignore[operator]
 
 
 @pytest.mark.slow

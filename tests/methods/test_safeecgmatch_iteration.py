@@ -12,7 +12,7 @@ from torch import Tensor
 from safeecgmatch.engine.loop import Row, Training
 from safeecgmatch.methods.parts import temperature
 from safeecgmatch.methods.safeecgmatch.variants import VARIANTS
-from tests.methods.tagged import BATCH, Drawn, Expected, Oracle, close, follow, mask_band, strong, weak
+from tests.methods.oracle import BATCH, Drawn, Expected, Oracle, close, follow, mask_band, strong, weak
 from tests.methods.test_calimatch_iteration import EVERY, ITERATIONS, START, BranchOracle, Reading
 from tests.methods.test_openmatch_iteration import CLASSES
 
@@ -151,9 +151,9 @@ def test_safeecgmatch(
     assert any(one.rates.get("mask_rate.freq", 0) > 0 for one in done) == bool(lambda_sum) or hyper
     assert oracle.told_apart == bool(lambda_sum)
     found = training.method.predict(training.method.validate_now(ITERATIONS).outputs)
-    told = {name: (prediction.log_probs.exp(), prediction.ood_score) for name, prediction in found.items()}
-    assert told.keys() == oracle.predictions().keys()
-    close(told, oracle.predictions(), "predictions", 1e-6)
+    given = {name: (prediction.log_probs.exp(), prediction.ood_score) for name, prediction in found.items()}
+    assert given.keys() == oracle.predictions().keys()
+    close(given, oracle.predictions(), "predictions", 1e-6)
 
 
 @pytest.mark.parametrize("on", ["inlier_threshold", "confidence_threshold"])

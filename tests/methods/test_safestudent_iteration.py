@@ -12,8 +12,8 @@ from torch import Tensor
 
 from safeecgmatch.engine.loop import Row, Training
 from safeecgmatch.methods.safestudent.step import step
-from tests.methods.tagged import Drawn, Expected, Oracle, Probe, close, cross_entropy, follow, noise_sets, strong, weak
-from tests.methods.toy import hyper_of, switches_of
+from tests.methods.harness import hyper_of, switches_of
+from tests.methods.oracle import Drawn, Expected, Oracle, Probe, close, cross_entropy, follow, noise_sets, strong, weak
 
 ITERATIONS, EVERY, CLASSES = 32, 2, 3
 BATCH = 11  # both percentiles are values of the batch: only strictly larger and smaller ones count

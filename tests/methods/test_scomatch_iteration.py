@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from safeecgmatch.engine.loop import Row, Training
-from tests.methods.tagged import (
+from tests.methods.oracle import (
     Drawn,
     Expected,
     Oracle,

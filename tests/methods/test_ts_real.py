@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.methods.harness import learn
-from tests.methods.real import real_store
+from tests.methods.harness import learn, real_store
 
 # ECGMatch's teacher lags so far behind a fast student that it turns constant; a calmer student gets over it.
 SLOWER: dict[str, Any] = {"iterations": 300, "epoch": 50, "learning_rate": 0.003}

@@ -31,7 +31,7 @@ def close(actual: Tensor, expected: Any, vector: dict[str, Any]) -> None:
 
 
 def close_with_gradients(loss: Tensor, wanted: Any, vector: dict[str, Any], *leaves: tuple[Tensor, Any]) -> None:
-    """The loss, and its gradient in every leaf; an empty one stands for zeros."""
+    """The loss, and its gradient in every leaf; an empty one means zeros."""
     close(loss, wanted, vector)
     loss.backward()
     for leaf, expected in leaves:

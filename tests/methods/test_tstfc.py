@@ -8,7 +8,7 @@ import torch
 from safeecgmatch.engine.contract import Evaluation
 from safeecgmatch.methods.parts.propagation import PseudoLabels, better_branch
 from safeecgmatch.methods.tstfc.method import step
-from tests.methods.toy import toy_training
+from tests.methods.harness import toy_training
 from tests.vectors import load_vector
 
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from safeecgmatch.engine.loop import Row, Training
-from tests.methods.tagged import BATCH, POOL, Drawn, Expected, Oracle, Probe, close, cross_entropy, follow, weak
+from tests.methods.oracle import BATCH, POOL, Drawn, Expected, Oracle, Probe, close, cross_entropy, follow, weak
 
 pytestmark = pytest.mark.usefixtures("unit_features")
 ITERATIONS, EVERY, CLASSES = 15, 3, 3

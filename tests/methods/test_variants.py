@@ -11,11 +11,10 @@ import torch.nn.functional as F
 from safeecgmatch.config import Ablation
 from safeecgmatch.engine.loop import Training
 from safeecgmatch.engine.views import spectrum
-from safeecgmatch.methods.calimatch.method import CaliMatch
 from safeecgmatch.methods.safeecgmatch.method import SafeECGMatch
 from safeecgmatch.methods.safeecgmatch.variants import VARIANTS
 from safeecgmatch.methods.safeecgmatch.views import log_spectrum
-from tests.methods.toy import bits, run, toy_training
+from tests.methods.harness import bits, run, toy_training
 
 BEYOND = [name for name in VARIANTS if name not in ("full", "no_freq_cal", "no_cal")]
 EAGER = {"inlier_threshold": 0.5, "confidence_threshold": 0.36}  # so that records are selected from the start
@@ -61,24 +60,6 @@ def test_lambda_sum_reaches_the_time_branch_in_the_coupled_variant_alone(variant
     assert any(row["mask_rate"] > 0 for row in runs[0].history)
     ends = {str(bits(safe(training).time.state_dict())) for training in runs}
     assert (len(ends) > 1) == (variant == "coupled")
-
-
-def test_learned_t_is_calimatch_in_its_time_branch_bit_for_bit() -> None:
-    alone = toy_training("calimatch", "paper", hyper=EAGER)
-    assert isinstance(alone.method, CaliMatch)
-    start = {name: value.clone() for name, value in alone.method.branch.state_dict().items()}
-    run(alone)
-    training = training_of("learned_t")
-    method = safe(training)
-    method.time.load_state_dict(start)
-    run(training)
-    ends = bits(method.time.state_dict())
-    assert ends == bits(alone.method.branch.state_dict()) and ends != bits(start)
-    assert [row["mask_rate"] for row in training.history] == [row["mask_rate"] for row in alone.history]
-    assert max(row["mask_rate"] for row in training.history) > 0
-    assert method.reported_branch() == "fused" and method.switches.selection_strict  # all else is SafeECGMatch's
-    for branch in method.branches().values():
-        assert branch.t_class.requires_grad and branch.t_class in training.optimizer.state
 
 
 def test_learned_t_changes_nothing_where_temperatures_are_learned_anyway() -> None:

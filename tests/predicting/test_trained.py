@@ -12,15 +12,17 @@ import pytest
 import yaml
 
 from safeecgmatch.errors import UserError
-from safeecgmatch.predicting.running import Question, read_portions
+from safeecgmatch.predicting.questions import Question
+from safeecgmatch.predicting.running import read_portions
 from safeecgmatch.predicting.trained import Trained, find_cell, usable_device
 from safeecgmatch.predictions import ood_score, read_arrays
 from safeecgmatch.protocols import known_methods
 from tests.predicting.conftest import Made
 
 
-def assert_same_bytes(made: Made, part: str) -> None:
-    trained, stored = Trained.open(made.folder), read_arrays(made.folder / "predictions.npz")
+def assert_same_bytes(made: Made, part: str, model: Path | None = None) -> None:
+    """`model`: an export of the cell that is to answer in its place."""
+    trained, stored = Trained.open(model or made.folder), read_arrays(made.folder / "predictions.npz")
     portions = list(read_portions([Question("", header) for header in made.headers(part)], trained))
     scores = [trained.scores(portion.inputs) for portion in portions]
     log_probs = np.concatenate([score.log_probs for score in scores])
@@ -104,7 +106,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "this version can load.*not a zip file": lambda cell: cut(cell / "predictions.npz"),
     "this version can load.*(YAML|Error)": lambda cell: cut(cell / "config.yaml"),
     "this version can load.*(utf|UTF)-8": lambda cell: (cell / "config.yaml").write_bytes(b"cell: \xff\xfe"),
-    "no cell that this version can load": lambda cell: (cell / "model.safetensors").write_bytes(b"not weights"),
+    "no network that this version can load": lambda cell: (cell / "model.safetensors").write_bytes(b"not weights"),
     "this version can load.*KeyError: 'train'": lambda cell: damage(
         cell, "config.yaml", lambda config: config.pop("train")
     ),

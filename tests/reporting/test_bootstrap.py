@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from safeecgmatch import metrics
-from safeecgmatch.reporting.bootstrap import Resampler, auroc_draws, closed_set_draws
+from safeecgmatch.reporting.bootstrap import RESAMPLINGS, auroc_draws, closed_set_draws, weights
 from tests.reporting.synthetic import log_softmax
 
 
@@ -31,18 +31,18 @@ def test_spread_is_that_of_new_records() -> None:
     rng = np.random.default_rng(1)
     fresh = [closed_set_draws(*predictions(rng, 300), np.ones((300, 1))) for _ in range(300)]
     names = np.array([f"r{i}" for i in range(300)])
-    weights = Resampler("ptbxl", names).weights(names)
-    resampled = closed_set_draws(*predictions(rng, 300), weights)
+    resampled = closed_set_draws(*predictions(rng, 300), weights(names))
     for name in ("acc", "ece"):
         assert resampled[name].std() == pytest.approx(np.std([draw[name][0] for draw in fresh]), rel=0.35), name
 
 
 def test_a_record_has_the_same_weights_in_every_set() -> None:
     names = np.array(["b", "a", "c", "d"])
-    resampler = Resampler("ptbxl", names, 5)
-    assert np.array_equal(resampler.weights(names[[2, 0]]), resampler.weights(names)[[2, 0]])
-    assert np.array_equal(Resampler("ptbxl", names[::-1], 5).weights(names), resampler.weights(names))
-    assert not np.array_equal(Resampler("cinc21", names, 5).weights(names), resampler.weights(names))
+    drawn = weights(names)
+    assert drawn.shape == (4, RESAMPLINGS) and (drawn > 0).all() and len(np.unique(drawn)) == drawn.size
+    assert np.array_equal(weights(names[[2, 0]]), drawn[[2, 0]])
+    many = weights(np.array([f"r{i}" for i in range(2000)]))
+    assert many.mean() == pytest.approx(1, abs=0.01) and many.var() == pytest.approx(1, abs=0.02)  # Exponential(1)
 
 
 @pytest.mark.parametrize("records", [83, 1331])

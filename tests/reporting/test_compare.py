@@ -32,7 +32,7 @@ from tests.reporting.synthetic import make_params, paper_params
 @pytest.fixture(scope="module")
 def tables(study: Study) -> list[Table]:
     found = study.evaluation
-    return build_tables(study.params, found.metrics, found.runs, found.compared["contrasts"])
+    return build_tables(study.params, found.metrics, found.runs, found.contrasts)
 
 
 def with_the_papers_numbers(tables: list[Table], shift: float, seeds: int = 3) -> list[Table]:

@@ -10,14 +10,13 @@ from typer.testing import CliRunner
 
 from safeecgmatch.cells import Cell, cells
 from safeecgmatch.cli import app
-from safeecgmatch.errors import UserError
 from safeecgmatch.predictions import read_arrays
 from safeecgmatch.reporting import checks
 from safeecgmatch.reporting.checks import read_study
-from safeecgmatch.reporting.contrasts import Sample, contrast_frame, placebo, rows_by_setting, wanted_pairs
+from safeecgmatch.reporting.contrasts import Sample, contrast_frame, draw_frame, placebo, rows_by_setting, wanted_pairs
 from safeecgmatch.reporting.evaluate import evaluate, metric_rows, write_evaluation
 from safeecgmatch.reporting.stored import load_cell
-from safeecgmatch.reporting.terminal import claim_text, claims_text
+from safeecgmatch.reporting.terminal import claim_text
 from safeecgmatch.reporting.verdicts import judge, notes, over_settings_frame
 from tests.reporting.conftest import Study
 from tests.reporting.planted import OTHERS, ROWS
@@ -34,9 +33,7 @@ def value(study: Study, cell: str, branch: str, metric: str, scaling: str = "non
     ("metric", "scaling", "sign"), [("acc", "none", 1), ("ece", "none", -1), ("ece", "posthoc", -1)]
 )
 def test_estimates_are_mean_differences_of_the_metrics(study: Study, metric: str, scaling: str, sign: int) -> None:
-    frame = study.evaluation.compared["contrasts"].set_index(
-        ["dataset", "ood", "metric", "scaling", "candidate", "rival"]
-    )
+    frame = study.evaluation.contrasts.set_index(["dataset", "ood", "metric", "scaling", "candidate", "rival"])
     line = frame.loc["ptbxl", 60, metric, scaling, "safeecgmatch@time", "calimatch"]
     own = [value(study, f"ptbxl/safeecgmatch/60/{seed}", "time", metric, scaling) for seed in (1, 2)]
     other = [value(study, f"ptbxl/calimatch/60/{seed}", "main", metric, scaling) for seed in (1, 2)]
@@ -55,7 +52,7 @@ def test_rows_and_pairs_of_a_whole_study(study: Study) -> None:
         "safeecgmatch-lambda_1/3",
         "safeecgmatch-lambda_3",
     } <= names
-    frame = study.evaluation.compared["contrasts"]
+    frame = study.evaluation.contrasts
     here = frame[(frame["dataset"] == "ptbxl") & (frame["ood"] == 60) & (frame["metric"] == "acc")]
     pairs = set(zip(here["candidate"], here["rival"], strict=True))
     assert ("safeecgmatch@fused", "safeecgmatch-lambda_1/3@fused") in pairs
@@ -123,7 +120,8 @@ def test_arms_stay_beside_their_method_and_placebos_take_each_branch_at_its_own_
     stored = [load_cell(c, tmp_path / "runs", tmp_path / "tracking")[0] for c in (*wanted, *placebos)]
     found = [cell for cell in stored if cell]
     metrics = pd.DataFrame([row for cell in found for row in metric_rows(cell)])
-    frame = contrast_frame(rows_by_setting(found, metrics)).set_index(["candidate", "rival", "metric", "scaling"])
+    draws = pd.concat([draw_frame(cell, metric_rows(cell)) for cell in found])
+    frame = contrast_frame(rows_by_setting(draws)).set_index(["candidate", "rival", "metric", "scaling"])
     line = frame.loc[(*placebo(""), "acc", "none")]
     assert line["estimate"] == pytest.approx(np.mean(expected["freq"]) - np.mean(expected["time"]))
     assert line["seeds"] == 2 and (*placebo(""), "ece", "posthoc") in frame.index
@@ -139,8 +137,6 @@ def test_the_demo_has_audits_but_no_verdict_and_prints_them(study: Study, tmp_pa
     write_evaluation(study.evaluation, tmp_path)
     judged = judge(read_study(study.params, tmp_path))
     assert {judgement.id for judgement in judged if judgement.verdict != "not tested"} == {"C3"}
-    table = claims_text(judged, ["a note"], 80)
-    assert all(f"\n{judgement.id} " in table for judgement in judged) and max(map(len, table.splitlines())) <= 80
     details = claim_text(judged[4], ["a note"], 80)
     assert "generated data, no verdict" in details and "PTB-XL 30 % ACC: +0.007, p = 0.12" in details
     lines = over_settings_frame(read_study(study.params, tmp_path)).set_index(["method", "metric", "scaling"])
@@ -178,21 +174,3 @@ def test_a_report_on_the_cells_that_there_are(tmp_path: Path, monkeypatch: pytes
     frame = read_study(params, tmp_path / written[0])
     assert frame.contrasts.empty  # one cell has nothing to be compared with
     assert all(judgement.verdict == "not tested" for judgement in judge(frame) if judgement.id != "C3")
-
-
-def test_claims_in_the_terminal(study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("safeecgmatch.config.load_params", lambda: study.params)
-    with pytest.raises(UserError, match="safeecgmatch report"):
-        CliRunner().invoke(app, ["claims"], catch_exceptions=False)
-    write_evaluation(study.evaluation, tmp_path / "reports" / "demo" / "paper")
-    everything = CliRunner().invoke(app, ["claims"], catch_exceptions=False).stdout
-    assert (
-        "The rules that judge (claims.yaml)" in everything
-        and "C3   refuted" in everything
-        and "C13  not tested" in everything
-    )
-    one = CliRunner().invoke(app, ["claims", "c5"], catch_exceptions=False).stdout
-    assert "Criterion" in one and "Reading: learned temperatures, time branch - not tested" in one
-    with pytest.raises(UserError, match="There is no claim 'C99'; those that exist are C1, C2"):
-        CliRunner().invoke(app, ["claims", "C99"], catch_exceptions=False)

@@ -83,24 +83,37 @@ def test_files_round_trip(study: Study, tmp_path: Path) -> None:
     back = pd.read_csv(tmp_path / "report" / "metrics.csv")
     assert back["value"].tolist() == study.evaluation.metrics["value"].tolist()
     assert {path.name for path in (tmp_path / "report" / "plots").iterdir()} == {
-        "accuracy_ece.csv", "safeecgmatch_validation.csv", "training.csv", "reliability.csv", "ood_scores.csv",
+        "accuracy_ece.csv", "safeecgmatch_validation.csv", "training.csv", "reliability.csv", "roc.csv",
         "refusal.csv", "confusion.csv", "budget.csv", "corpus.csv",
         "sources.csv",
     }  # fmt: skip
     accuracy = study.evaluation.plots["accuracy_ece"]
     assert len(accuracy) == ROWS and not accuracy.isna().any(axis=None) and accuracy["label"].is_unique
     validation = study.evaluation.plots["safeecgmatch_validation"]
-    assert list(validation.columns) == ["iteration", "ptbxl_30", "ptbxl_60", "cinc21_30", "cinc21_60"]
-    assert validation["iteration"].tolist() == [50, 100, 150] and not validation.isna().any(axis=None)
+    assert list(validation.columns) == ["setting", "iteration", "val_accuracy"]
+    by_setting = validation.groupby("setting", sort=False)["iteration"].apply(list).to_dict()
+    assert by_setting == {name: [50, 100, 150] for name in ("ptbxl 30 %", "ptbxl 60 %", "cinc21 30 %", "cinc21 60 %")}
+    assert not validation.isna().any(axis=None)
 
 
-def test_pooled_plots_add_up(study: Study) -> None:
-    pooled = study.evaluation.plots["reliability"].groupby(["dataset", "row", "ood"])["count"].sum()
-    assert set(pooled) == {2 * 60} and len(pooled) == ROWS
-    scores = study.evaluation.plots["ood_scores"].groupby(["dataset", "row", "ood"])[["seen", "unseen"]].sum()
-    assert set(scores.sum(axis=1)) == {2 * 80}
-    confused = study.evaluation.plots["confusion"].groupby(["dataset", "row", "ood"])["count"].agg(["sum", "size"])
-    assert set(confused["sum"]) == {2 * 80} and set(confused["size"]) == {4 * 3}
+def test_plots_add_up_in_every_cell(study: Study) -> None:
+    cell = ["dataset", "row", "ood", "seed"]
+    counted = study.evaluation.plots["reliability"].groupby(cell)["count"].sum()
+    assert set(counted) == {60} and len(counted) == 2 * ROWS
+    confused = study.evaluation.plots["confusion"].groupby(cell)["count"].agg(["sum", "size"])
+    assert set(confused["sum"]) == {80} and set(confused["size"]) == {4 * 3}
+
+
+def test_the_area_below_a_roc_curve_is_the_auroc(study: Study) -> None:
+    curves = study.evaluation.plots["roc"].set_index(["dataset", "row", "ood", "seed"])
+    metrics = study.evaluation.metrics
+    chosen = metrics[(metrics["metric"] == "auroc") & (metrics["scaling"] == "none")]
+    for row, branch in (("calimatch", "main"), ("fixmatch", "main"), ("safeecgmatch@time", "time")):
+        curve = curves.loc[("ptbxl", row, 60, 2)]
+        assert curve["fpr"].tolist() == [step / 50 for step in range(51)]
+        assert curve["tpr"].is_monotonic_increasing and curve["tpr"].iloc[-1] == 1
+        here = chosen[(chosen["cell"] == f"ptbxl/{row.split('@')[0]}/60/2") & (chosen["branch"] == branch)]
+        assert np.trapezoid(curve["tpr"], curve["fpr"]) == pytest.approx(here["value"].item(), abs=0.02)
 
 
 def test_refusal_curve_starts_at_the_accuracy_with_nothing_refused(study: Study) -> None:

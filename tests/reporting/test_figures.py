@@ -21,7 +21,7 @@ ROWS = len(BASELINES) + 4  # four readings of SafeECGMatch
 
 @pytest.fixture(scope="module")
 def results(study: Study) -> Results:
-    return Results(study.evaluation.metrics, study.evaluation.runs, study.evaluation.compared["contrasts"])
+    return Results(study.evaluation.metrics, study.evaluation.runs, study.evaluation.contrasts)
 
 
 def gains_frame(generated: bool = False) -> pd.DataFrame:
@@ -187,7 +187,7 @@ def test_budget_shows_every_seed_what_validation_chose_and_the_papers_value(stud
 
 def test_effects_draw_the_intervals_of_the_contrasts(study: Study, results: Results) -> None:
     figure = gains.effects_figure(study.params, results)
-    frame = study.evaluation.compared["contrasts"]
+    frame = study.evaluation.contrasts
     acc = figure.axes[2]  # PTB-XL, 60 %
     labels = [text.get_text() for text in figure.axes[0].get_yticklabels()]
     assert labels == [

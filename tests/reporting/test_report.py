@@ -50,7 +50,7 @@ def test_all_files_are_there(report: Path) -> None:
         assert {f"{stem}.tex", f"{stem}.md", f"{stem}.csv"} <= tables
     assert {"references.bib", "appendix.tex", "claims.csv", "claims_evidence.csv", "deviations.csv"} <= tables
     figures = {path.name for path in (report / "figures").iterdir()}
-    kinds = ("reliability", "budget", "training", "ood_scores", "confusion")
+    kinds = ("reliability", "budget", "training", "roc", "confusion")
     stems = [
         "forest",
         "readings",

@@ -50,7 +50,7 @@ CELL = re.compile(
 
 
 def tables_from(params: Params, result: Evaluation, **changed: pd.DataFrame) -> dict[str, Table]:
-    frames = {"metrics": result.metrics, "runs": result.runs, "contrasts": result.compared["contrasts"]} | changed
+    frames = {"metrics": result.metrics, "runs": result.runs, "contrasts": result.contrasts} | changed
     return {table.name: table for table in build_tables(params, **frames)}
 
 

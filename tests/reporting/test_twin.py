@@ -40,7 +40,7 @@ def test_calimatch_is_the_time_branch_of_learned_t_at_its_own_best_epoch(tmp_pat
         here = lines[(lines["seed"] == seed) & (lines["metric"] == "acc") & (lines["scaling"] == "none")]
         assert here["value"].tolist() == [right.mean()] and here["reported"].all()
     assert "calimatch" not in set(result.runs["row"])  # nobody trained it
-    contrasts = result.compared["contrasts"]
+    contrasts = result.contrasts
     assert "safeecgmatch@fused" in set(contrasts.loc[contrasts["rival"] == "calimatch", "candidate"])
     budget = result.plots["budget"]
     time = budget[(budget["row"] == "safeecgmatch-learned_t") & (budget["branch"] == "time")]

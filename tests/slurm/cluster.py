@@ -23,7 +23,7 @@ PROGRAMS = {
     "mariadb-server": ("mariadbd", "mariadb-install-db"),
     "munge": ("munged",),
 }
-CPUS = 4  # told to SLURM, whatever the machine has: four cells at a time
+CPUS = 4  # what SLURM is given, whatever the machine has: four cells at a time
 PATIENCE = 60.0
 
 SLURM_CONF = """\

@@ -51,7 +51,7 @@ class Client(requests.Session):
         return location
 
     def size_of(self, url: str) -> int | None:
-        """Content-Length, where the server tells it; any fault is left to the download itself to report."""
+        """Content-Length, where the server says it; any fault is left to the download itself to report."""
         try:
             response = self.open(url, {}, "HEAD")
         except OSError:

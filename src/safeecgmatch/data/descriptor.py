@@ -21,7 +21,7 @@ Switches = Mapping[str, Any]
 class Files:
     """The files of the published archive that later stages read: WFDB records below one folder, and tables.
 
-    The sizes, in bytes, serve the disk check and the progress bar before a server has told the true ones.
+    The sizes, in bytes, serve the disk check and the progress bar before a server has given the true ones.
     """
 
     folder: str

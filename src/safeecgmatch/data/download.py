@@ -142,7 +142,7 @@ def from_web_folder(request: Request, url: str) -> tuple[Path, list[ListedFile]]
 
 
 def from_web_zip(request: Request, url: str) -> tuple[Path, list[ListedFile]]:
-    """One zip, kept. Its own CRCs tell when a resumed download was pieced together wrongly."""
+    """One zip, kept. Its own CRCs show when a resumed download was pieced together wrongly."""
     archive = archive_root() / f"{request.dataset}.{urlsplit(url).path.rpartition('/')[2]}"
     for last in (False, True):
         if not archive.exists():

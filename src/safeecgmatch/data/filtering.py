@@ -120,5 +120,5 @@ def filter_dataset(
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
-        raise UserError(f"The disk that holds {target} is full: make room and run the filter stage again.") from error
+        raise UserError(f"The disk that holds {target} is full: free some space, then run filter again.") from error
     return report

@@ -146,7 +146,7 @@ class Download:
             if total is not None:
                 self.meter.resize(total - self.reserved)
                 self.reserved = total
-            response.raw.enforce_content_length = False  # a cut is told below, with what is here
+            response.raw.enforce_content_length = False  # a cut is reported below, with what is here
             with self.part.open("ab") as stream:
                 # read1 hands over what has arrived, so that a stalled or cut connection loses nothing.
                 while block := response.raw.read1(CHUNK):
@@ -159,7 +159,7 @@ class Download:
             raise Retry(f"the connection was cut after {self.have()} of {total} bytes")
 
     def _accept(self, response: Response, have: int) -> int | None:
-        """Check the status line and headers; return the size of the whole file where the server tells it."""
+        """Check the status line and headers; return the size of the whole file where the server says it."""
         status, headers = response.status_code, response.headers
         place = re.fullmatch(r"bytes (?:(\d+)-\d+|\*)/(\d+)", headers.get("Content-Range", ""))
         if status == 200:

@@ -104,7 +104,7 @@ def read_all(
 ) -> list[Fit]:
     """Write the row of every candidate, zeros for the unusable ones; one outcome each.
 
-    How much of the file is final is told to `final` as it grows, and its end by 0: after the first unusable record,
+    `final` gets how much of the file is final as it grows, and its end by 0: after the first unusable record,
     as the rows behind it will move, or after the last record.
     """
     if workers is None:

@@ -21,7 +21,7 @@ def row_bytes(samples: int) -> int:
 
 
 def npy_header(rows: int, samples: int) -> bytes:
-    """Numpy leaves room in it for the number of rows to change, so that it has one length for any."""
+    """Numpy leaves space in it for the number of rows to change, so that it has one length for any."""
     content = {"descr": "<i2", "fortran_order": False, "shape": (rows, len(LEADS), samples)}
     buffer = io.BytesIO()
     np.lib.format.write_array_header_1_0(buffer, content)
@@ -34,7 +34,7 @@ def allocate(signals: Path, rows: int, samples: int) -> None:
     size = len(header) + rows * row_bytes(samples)
     free = shutil.disk_usage(signals.parent).free
     if size > free:
-        raise UserError(f"{signals.name} needs {size / 1e9:.2f} GB, but only {free / 1e9:.2f} GB are free: make room.")
+        raise UserError(f"{signals.name} needs {size / 1e9:.2f} GB, but only {free / 1e9:.2f} GB are free.")
     with signals.open("wb") as stream:
         stream.write(header)
         stream.truncate(size)

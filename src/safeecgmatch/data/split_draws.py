@@ -60,7 +60,7 @@ def random_parts(labels: Labels, seed: int) -> Parts:
 
 
 def patient_parts(labels: Labels, patients: Labels, seed: int) -> Parts:
-    """About 80/10/10 of every class with all records of a patient on one side; a record without patient stands alone.
+    """About 80/10/10 of every class with all records of a patient on one side; a record without patient is drawn alone.
 
     Patients with many records first, in random order among equals, each to the side that lacks most of their classes.
     """

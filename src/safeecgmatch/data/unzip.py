@@ -50,7 +50,7 @@ def extract(archive: Path, folder: Path, wanted: re.Pattern[str], label: str) ->
 
 
 def checked_members(content: zipfile.ZipFile, archive: str) -> dict[str, zipfile.ZipInfo]:
-    """All files by safe name. The raw name is judged: zipfile quietly mends bad ones."""
+    """All files by safe name. The raw name is judged: zipfile quietly fixes bad ones."""
     members: dict[str, zipfile.ZipInfo] = {}
     for member in content.infolist():
         name = safe_name(member.orig_filename, archive)

@@ -1,4 +1,4 @@
-"""Every line that depends on the device stands here."""
+"""Every line that depends on the device is here."""
 
 from __future__ import annotations
 

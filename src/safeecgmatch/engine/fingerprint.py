@@ -5,7 +5,7 @@ errors, progress, config) does not, and is not counted. A method's code is its o
 that it or the engine's entry imports, each without comments and docstrings. Nothing is imported to find that out, not
 even torch: `resolve` says in milliseconds what a cell would be trained with.
 
-The same reading of imports tells what any other stage of dvc.yaml depends on (`stage_of`): all modules that it reaches,
+The same reading of imports shows what any other stage of dvc.yaml depends on (`stage_of`): all modules that it reaches,
 and the files that are no Python beside them.
 """
 
@@ -120,7 +120,7 @@ Place = tuple[int, int]  # row and column, from 0
 
 
 def _spans(text: str) -> Iterator[tuple[Place, Place]]:
-    """Where comments and docstrings stand."""
+    """Where comments and docstrings are."""
     documented = {
         node.body[0].lineno
         for node in ast.walk(ast.parse(text))

@@ -77,7 +77,7 @@ class Training:
         return self.stopped or self.n >= self.setting.iterations
 
     def run(self, after_iteration: Callable[[Training], None], after_evaluation: Callable[[Row], None]) -> None:
-        """Train to the end of the budget from wherever it stands."""
+        """Train to the end of the budget from wherever it is."""
         while not self.finished:
             self.iterate()
             if self.n % self.setting.epoch == 0:

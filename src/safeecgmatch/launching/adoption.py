@@ -32,7 +32,7 @@ def take_over_only() -> bool:
 def adopt(path: str, config: Mapping[str, Any], upload: bool = False) -> tuple[bool, str]:
     """Whether a finished result of this very config was taken over, and a sentence about it (or none).
 
-    With `upload`, one that was trained where MLflow could not be reached is sent there first, by another process.
+    With `upload`, one that was trained where MLflow could not be reached is sent there first.
     """
     scratch = Scratch.of(path, config["fingerprint"])
     good, sentence = scratch.verify()
@@ -42,7 +42,7 @@ def adopt(path: str, config: Mapping[str, Any], upload: bool = False) -> tuple[b
         from safeecgmatch.tracking.uploader import Following
 
         with Following() as uploader:
-            uploader.follow(scratch.folder)
+            uploader.follow(scratch)
     with atomic_path(Path("runs", path)) as partial:
         shutil.copytree(scratch.finished / "run", partial, copy_function=link_or_copy)
     known = read_json(scratch.mlflow) if scratch.mlflow.exists() else {"run_id": None, "logged": False}

@@ -190,7 +190,7 @@ def train_job(path: str, folder: Path, data: Path, uid: str, upload: bool = Fals
             raise UserError(f"{path}: the data or the snapshot changed after submission; submit it again.")
         with ExitStack() as stack:
             if upload:
-                stack.enter_context(Following()).follow(folder)
+                stack.enter_context(Following()).follow(Scratch(folder))
             train_cell(params, cell, config, Scratch(folder), data, uid)
     except Stopped as stop:
         print(f"{path}: {stop}", file=sys.stderr)

@@ -198,7 +198,7 @@ def train(work: Work, params: Params, how: How, gpus: tuple[str, ...]) -> list[F
     launch = launcher(how.on)
     with Following(killed_if_unfinished=how.on == "local") as uploader:
         for job in [*work.done, *([] if upload else work.todo)]:
-            uploader.follow(job.folder)
+            uploader.follow(Scratch(job.folder))
         if work.todo:
             try:
                 with board(work.todo, params.train.iterations, means.at_once, Speeds()) as report:
@@ -208,7 +208,7 @@ def train(work: Work, params: Params, how: How, gpus: tuple[str, ...]) -> list[F
                 raise
         for job in work.todo if upload else []:
             if Scratch(job.folder).finished.is_dir() and not Scratch(job.folder).is_logged():
-                uploader.follow(job.folder)  # its worker did not reach the server
+                uploader.follow(Scratch(job.folder))  # its worker did not reach the server
     if how.on == "local":  # on a cluster, cells of another command may still wait for it
         shutil.rmtree(copy)
     return failures

@@ -26,6 +26,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from safeecgmatch.files import atomic_path, project_root, read_json, sha256_of, write_json
+from safeecgmatch.tracking.record import RECORD_FILE, CellFiles
 
 SEAL = "finished.json"
 
@@ -52,6 +53,15 @@ class Scratch:
     def is_logged(self) -> bool:
         """Whether MLflow has everything of the finished result."""
         return self.mlflow.exists() and read_json(self.mlflow)["logged"]
+
+    def files(self) -> CellFiles | None:
+        """What there is to upload to MLflow; nothing before the cell begins."""
+        if (self.finished / SEAL).exists():
+            return CellFiles(self.finished / RECORD_FILE, self.finished / "run", finished=True)
+        return CellFiles(self.record, self.folder, finished=False) if self.record.exists() else None
+
+    def uploaded(self, run_id: str, logged: bool) -> None:
+        write_json(self.mlflow, {"run_id": run_id, "logged": logged})
 
     @contextmanager
     def lock(self) -> Iterator[None]:

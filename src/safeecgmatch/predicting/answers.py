@@ -7,7 +7,6 @@ import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,49 +22,39 @@ SEEN, UNSEEN = "seen", "unseen"
 FORMATS = (".csv", ".json")
 
 
-@dataclass(frozen=True)
-class Answer:
-    """`error` is the sentence for a record without an answer; the rest is then empty. `label` is known to some."""
-
-    record: str
-    error: str = ""
-    predicted: str = ""
-    probabilities: tuple[float, ...] = ()
-    unseen_score: float = float("nan")
-    verdict: str = ""
-    note: str = ""
-    label: str = ""
-
-    @property
-    def confidence(self) -> float:
-        return max(self.probabilities)
-
-    def line(self, width: int) -> str:
-        score = f"unseen score {self.unseen_score:.3f}"
-        note = f"  ({self.note})" if self.note else ""
-        return (
-            f"{self.record:{width}}  {self.predicted:6} {self.confidence:.3f}  {score}  {self.verdict:6}{note}".rstrip()
-        )
+Answer = dict[str, Any]  # one row of the files: plain values, None where there is none
 
 
-def answers_of(
-    trained: Trained, scores: RawAnswers, names: Sequence[str], notes: Sequence[str], labels: Sequence[str]
-) -> list[Answer]:
-    probabilities = probabilities_of(scores.log_probs)
+def answers_of(trained: Trained, scores: RawAnswers) -> list[Answer]:
+    """What the network says of each record, without what the caller knows of it."""
     return [
-        Answer(
-            name,
-            predicted=trained.classes[int(log_probs.argmax())],
-            probabilities=tuple(values),
-            unseen_score=float(unseen),
-            verdict=SEEN if unseen <= trained.threshold else UNSEEN,
-            note=note,
-            label=label,
-        )
-        for name, note, label, log_probs, values, unseen in zip(
-            names, notes, labels, scores.log_probs, probabilities.tolist(), scores.unseen, strict=True
+        {
+            "predicted": trained.classes[int(log_probs.argmax())],
+            "confidence": max(values),
+            "unseen_score": float(unseen),
+            "verdict": SEEN if unseen <= trained.threshold else UNSEEN,
+            **dict(zip(probability_columns(trained), values, strict=True)),
+        }
+        for log_probs, values, unseen in zip(
+            scores.log_probs, probabilities_of(scores.log_probs).tolist(), scores.unseen, strict=True
         )
     ]
+
+
+def no_answer(trained: Trained, record: str, label: str, error: str) -> Answer:
+    """Of a record that cannot be used; `error` is one sentence about it."""
+    empty = dict.fromkeys(("predicted", "confidence", "unseen_score", "verdict", *probability_columns(trained)))
+    return {"record": record, **empty, "label": label or None, "note": None, "error": error}
+
+
+def probability_columns(trained: Trained) -> list[str]:
+    return [f"p_{name}" for name in trained.classes]
+
+
+def line(answer: Answer, width: int) -> str:
+    score, note = f"unseen score {answer['unseen_score']:.3f}", f"  ({answer['note']})" if answer["note"] else ""
+    predicted = f"{answer['predicted']:6} {answer['confidence']:.3f}"
+    return f"{answer['record']:{width}}  {predicted}  {score}  {answer['verdict']:6}{note}".rstrip()
 
 
 def describe(trained: Trained) -> dict[str, Any]:
@@ -80,23 +69,6 @@ def describe(trained: Trained) -> dict[str, Any]:
         "accept_share": trained.share,
         "accept_threshold": trained.threshold,
         "notice": trained.notice,
-    }
-
-
-def as_row(answer: Answer, trained: Trained) -> dict[str, Any]:
-    """Flat, with exact numbers; None where there is no answer."""
-    good = not answer.error
-    probabilities = answer.probabilities if good else (None,) * len(trained.classes)
-    return {
-        "record": answer.record,
-        "predicted": answer.predicted or None,
-        "confidence": answer.confidence if good else None,
-        "unseen_score": answer.unseen_score if good else None,
-        "verdict": answer.verdict or None,
-        **{f"p_{name}": value for name, value in zip(trained.classes, probabilities, strict=True)},
-        "label": answer.label or None,
-        "note": answer.note or None,
-        "error": answer.error or None,
     }
 
 
@@ -123,15 +95,14 @@ def check_places(output: Path | None, plots: Path | None) -> None:
 
 def write_answers(target: Path, answers: Sequence[Answer], trained: Trained, report: dict[str, Any] | None) -> None:
     """The notice stands in every line of a CSV, because lines are what gets copied from one."""
-    rows = [as_row(answer, trained) for answer in answers]
     if target.suffix == ".json":
         with writing(target):
-            write_json(target, {**describe(trained), "records": rows} | ({"labelled": report} if report else {}))
+            write_json(target, {**describe(trained), "records": answers} | ({"labelled": report} if report else {}))
         return
     with writing(target), atomic_path(target) as partial, partial.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow([*rows[0], "notice"])
-        writer.writerows([*map(harmless, row.values()), trained.notice] for row in rows)
+        writer.writerow([*answers[0], "notice"])
+        writer.writerows([*map(harmless, row.values()), trained.notice] for row in answers)
 
 
 def harmless(cell: Any) -> Any:
@@ -139,9 +110,9 @@ def harmless(cell: Any) -> Any:
     return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@")) else cell
 
 
-def page_name(answer: Answer) -> str:
+def page_name(record: str) -> str:
     """A record's name as a file name; folders are kept apart by underscores."""
-    return re.sub(r"[^A-Za-z0-9.+-]+", "_", answer.record).strip("._") + ".png"
+    return re.sub(r"[^A-Za-z0-9.+-]+", "_", record).strip("._") + ".png"
 
 
 def draw_answer(folder: Path, answer: Answer, signal: NDArray[np.int16], trained: Trained) -> None:
@@ -156,14 +127,15 @@ def draw_answer(folder: Path, answer: Answer, signal: NDArray[np.int16], trained
     page.paste(strip, (margin, head))
     draw = ImageDraw.Draw(page)
     large, small = ImageFont.load_default(28), ImageFont.load_default(16)
-    verdict = f"{answer.predicted}  {answer.confidence:.3f}" if answer.verdict == SEEN else "unseen: no class is given"
-    detail = f"unseen score {answer.unseen_score:.3f}, accepted up to {trained.threshold:.3f}"
-    note = ", ".join(part for part in (answer.record, answer.note) if part)
+    named = f"{answer['predicted']}  {answer['confidence']:.3f}"
+    verdict = named if answer["verdict"] == SEEN else "unseen: no class is given"
+    detail = f"unseen score {answer['unseen_score']:.3f}, accepted up to {trained.threshold:.3f}"
+    note = ", ".join(filter(None, (answer["record"], answer["note"])))
     draw.text((margin, 42), verdict, fill=INK, font=large, anchor="ls")
     draw.text((margin, 64), detail, fill=INK, font=small, anchor="ls")
     draw.text((page.width - margin, 42), note, fill=INK, font=small, anchor="rs")
     scale = f"{trained.sampling_rate} Hz, 25 mm/s, 10 mm/mV"
     draw.text((page.width - margin, 64), scale, fill=INK, font=small, anchor="rs")
     draw.text((margin, page.height - 14), trained.notice, fill=INK, font=small, anchor="ls")
-    with writing(folder), atomic_path(folder / page_name(answer)) as partial:
+    with writing(folder), atomic_path(folder / page_name(answer["record"])) as partial:
         page.save(partial, format="PNG", compress_level=3)

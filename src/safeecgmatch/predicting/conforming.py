@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from safeecgmatch.data.preparation import Fit, Preparation, Rejected, prepare
+from safeecgmatch.data.preparation import Preparation, Rejected, prepare
 from safeecgmatch.data.readers import Recording, Unreadable, microvolts_per_unit
 from safeecgmatch.leads import LEADS, SECONDS
 
@@ -82,8 +82,11 @@ def clipped_leads(recording: Recording) -> list[str]:
     return [lead for lead, hit in zip(LEADS, clipped, strict=True) if hit]
 
 
-def conform(recording: Recording, preparation: Preparation, row: NDArray[np.int16]) -> tuple[Fit, str]:
-    """Write a recording to `row`, zeros of the preparation's shape, as filter does; also returns a note, or ""."""
+def conform(recording: Recording, preparation: Preparation, row: NDArray[np.int16]) -> tuple[int, str]:
+    """Write a recording to `row`, zeros of the preparation's shape, as filter does.
+
+    Returns its samples before zero-padding, and a note, or "".
+    """
     rate, notes = recording.rate, []
     try:
         used = standard_leads(recording)
@@ -103,4 +106,4 @@ def conform(recording: Recording, preparation: Preparation, row: NDArray[np.int1
         notes.append(f"{_named(clipped)} clipped")
     if fit.clipped:
         notes.append(f"{fit.clipped} samples beyond 32 mV cut off")
-    return fit, ", ".join(notes)
+    return fit.length, ", ".join(notes)

@@ -10,10 +10,8 @@ import numpy as np
 
 from safeecgmatch.data.datasets import find_dataset
 from safeecgmatch.data.readers import Archive
-from safeecgmatch.metrics import accuracy_after_refusal, area_under_risk_coverage
+from safeecgmatch.metrics import REFUSED, refusal_metrics
 from safeecgmatch.predicting.answers import SEEN, Answer
-
-REFUSED_SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
 
 
 def labels_in(folder: Path, dataset: str, sampling_rate: int) -> dict[str, str]:
@@ -29,10 +27,9 @@ def judge(answers: Sequence[Answer], classes: Sequence[str]) -> dict[str, Any]:
 
     A record of an unseen class cannot be answered rightly: accepted, it is an error. Certainty is the unseen score's.
     """
-    right = np.array([answer.predicted == answer.label for answer in answers])
-    accepted = np.array([answer.verdict == SEEN for answer in answers])
-    seen = np.array([answer.label in classes for answer in answers])
-    certainty = -np.array([answer.unseen_score for answer in answers])
+    right = np.array([answer["predicted"] == answer["label"] for answer in answers])
+    accepted = np.array([answer["verdict"] == SEEN for answer in answers])
+    seen = np.array([answer["label"] in classes for answer in answers])
 
     def share(hits: np.ndarray, among: np.ndarray) -> float | None:
         return float(hits[among].mean()) if among.any() else None
@@ -46,10 +43,7 @@ def judge(answers: Sequence[Answer], classes: Sequence[str]) -> dict[str, Any]:
         "accuracy_on_accepted_of_seen_classes": share(right, accepted & seen),
         "seen_accepted": share(accepted, seen),
         "unseen_refused": share(~accepted, ~seen),
-        "accuracy_after_refusing": {
-            f"{refused:g}": accuracy_after_refusal(right, certainty, refused) for refused in REFUSED_SHARES
-        },
-        "area_under_risk_coverage": area_under_risk_coverage(right, certainty),
+        **refusal_metrics(right, [answer["unseen_score"] for answer in answers]),
     }
 
 
@@ -59,13 +53,12 @@ def _percent(value: float | None) -> str:
 
 def as_text(report: dict[str, Any]) -> str:
     shares = {name: _percent(value) for name, value in report.items() if value is None or isinstance(value, float)}
-    curve = report["accuracy_after_refusing"]
     return f"""\
 {report["records"]:,} labelled records, {report["of_seen_classes"]:,} of them of seen classes.
 Coverage: {shares["coverage"]} are accepted; {shares["seen_accepted"]} of those of seen classes are, and
 {shares["unseen_refused"]} of the others are refused.
 Accuracy on the accepted: {shares["accuracy_on_accepted"]}, where an accepted record of an unseen class is wrong;
 on the accepted of seen classes alone: {shares["accuracy_on_accepted_of_seen_classes"]}.
-Least certain refused {"".join(f"{_percent(float(refused)):>9}" for refused in curve)}
-Accuracy on the rest  {"".join(f"{_percent(value):>9}" for value in curve.values())}
-Area under the risk-coverage curve: {report["area_under_risk_coverage"]:.4f}."""
+Least certain refused {"".join(f"{refused:>7} %" for refused in REFUSED)}
+Accuracy on the rest  {"".join(f"{shares[f'acc_refusing_{refused}']:>9}" for refused in REFUSED)}
+Area under the risk-coverage curve: {report["aurc"]:.4f}."""

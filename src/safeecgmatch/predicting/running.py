@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
@@ -15,74 +16,50 @@ from torch import Tensor
 
 from safeecgmatch.data.inventory import printable
 from safeecgmatch.data.readers import Unreadable, read_record
-from safeecgmatch.errors import UserError
-from safeecgmatch.predicting.answers import Answer, answers_of, check_places, draw_answer, write_answers
+from safeecgmatch.predicting import answers as answering
+from safeecgmatch.predicting.answers import Answer
 from safeecgmatch.predicting.conforming import Refused, conform
 from safeecgmatch.predicting.labelled import as_text, judge, labels_in
-from safeecgmatch.predicting.recordings import Place, opened
+from safeecgmatch.predicting.questions import Question, asked
 from safeecgmatch.predicting.trained import BATCH, CHANGED, Trained
 from safeecgmatch.progress import Progress
 
 
-@dataclass(frozen=True)
-class Question:
-    """One record to read; `label` is its class where that is known."""
-
-    title: str
-    header: Path
-    label: str = ""
-
-
 @dataclass
 class Portion:
-    """A batch for the network, and the records of its stretch that cannot be used."""
+    """A stretch of the records: a batch for the network, and the answers to those that cannot be used."""
 
+    rows: NDArray[np.int16]
     questions: list[Question] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)  # samples of each row before zero-padding
     bad: list[Answer] = field(default_factory=list)
-    rows: NDArray[np.int16] = field(default_factory=lambda: np.empty(0, dtype=np.int16))
     inputs: list[Tensor] = field(default_factory=list)
 
 
-def list_questions(places: Sequence[Place], trained: Trained, labels: bool) -> Iterator[Question | Answer]:
-    """All records of all places; with `labels` those of an archive that have exactly one class."""
-    for place in places:
-        if not labels:
-            headers = dict.fromkeys(place.headers(), "")
-        elif place.record is None:
-            headers = labels_in(place.folder, trained.config["cell"]["dataset"], trained.sampling_rate)
-        else:
-            raise UserError(f"--labels needs a whole archive as folder or zip, and {place.name} is one record.")
-        if not headers:
-            yield Answer(place.name, error="it holds no WFDB record (no .hea file)")
-        for header, label in headers.items():
-            yield Question(place.title(header), place.folder / header, label)
+def read_portion(questions: Sequence[Question], trained: Trained) -> Portion:
+    portion = Portion(trained.blank_rows(len(questions)))
+    for question in questions:
+        row = portion.rows[len(portion.questions)]
+        try:
+            if question.error:
+                raise Refused(question.error)
+            length, note = conform(read_record(question.header), trained.preparation, row)
+        except (Refused, Unreadable) as error:
+            row[:] = 0
+            portion.bad.append(answering.no_answer(trained, question.title, question.label, printable(str(error))))
+            continue
+        portion.questions.append(question)
+        portion.notes.append(note)
+        portion.lengths.append(length)
+    portion.rows = portion.rows[: len(portion.questions)]
+    portion.inputs = trained.inputs(portion.rows, portion.lengths)
+    return portion
 
 
 def read_portions(questions: Sequence[Question], trained: Trained) -> Iterator[Portion]:
-    """Full batches of usable records, the last one smaller."""
-    left = iter(questions)
-    while True:
-        portion, rows = Portion(), trained.blank_rows(BATCH)
-        for question in left:
-            row = rows[len(portion.questions)]
-            try:
-                fit, note = conform(read_record(question.header), trained.preparation, row)
-            except (Refused, Unreadable) as error:
-                row[:] = 0
-                portion.bad.append(Answer(question.title, error=printable(str(error)), label=question.label))
-                continue
-            portion.questions.append(question)
-            portion.notes.append(note)
-            portion.lengths.append(fit.length)
-            if len(portion.questions) == BATCH:
-                break
-        if not portion.questions and not portion.bad:
-            return
-        portion.rows = rows[: len(portion.questions)]
-        portion.inputs = trained.inputs(portion.rows, portion.lengths)
-        yield portion
+    for start in range(0, len(questions), BATCH):
+        yield read_portion(questions[start : start + BATCH], trained)
 
 
 def ahead(portions: Iterator[Portion]) -> Iterator[Portion]:
@@ -95,28 +72,21 @@ def ahead(portions: Iterator[Portion]) -> Iterator[Portion]:
 
 
 def answer_portion(trained: Trained, portion: Portion) -> list[Answer]:
-    if not portion.questions:
-        return []
-    names = [question.title for question in portion.questions]
-    labels = [question.label for question in portion.questions]
-    return answers_of(trained, trained.scores(portion.inputs), names, portion.notes, labels)
-
-
-def complain(answers: Sequence[Answer]) -> None:
-    for answer in answers:
-        print(f"{answer.record}: {answer.error}.", file=sys.stderr)
+    given = answering.answers_of(trained, trained.scores(portion.inputs)) if portion.questions else []
+    return [
+        {"record": question.title, **answer, "label": question.label or None, "note": note or None, "error": None}
+        for question, note, answer in zip(portion.questions, portion.notes, given, strict=True)
+    ]
 
 
 def predict(
     trained: Trained, arguments: Sequence[str], output: Path | None, plots: Path | None, labels: bool, out: TextIO
 ) -> int:
     """Answer every record that the arguments name; returns the number of those that got no answer."""
-    check_places(output, plots)
-    with opened(arguments) as places:
-        listed = list(list_questions(places, trained, labels))
-        questions = [entry for entry in listed if isinstance(entry, Question)]
-        answers = [entry for entry in listed if isinstance(entry, Answer)]
-        complain(answers)
+    answering.check_places(output, plots)
+    known = partial(labels_in, dataset=trained.config["cell"]["dataset"], sampling_rate=trained.sampling_rate)
+    answers: list[Answer] = []
+    with asked(arguments, known if labels else None) as questions:
         print(heading(trained), file=out)
         width = max((len(question.title) for question in questions), default=0)
         with Progress(len(questions), "predict", "records") as bar:
@@ -124,20 +94,21 @@ def predict(
             lines = sys.stdout if out.isatty() else out
             for portion in ahead(read_portions(questions, trained)):
                 given = answer_portion(trained, portion)
-                complain(portion.bad)
+                for answer in portion.bad:
+                    print(f"{answer['record']}: {answer['error']}.", file=sys.stderr)
                 for answer, row in zip(given, portion.rows, strict=True):
-                    print(answer.line(width), file=lines)
+                    print(answering.line(answer, width), file=lines)
                     if plots is not None:
-                        draw_answer(plots, answer, row, trained)
+                        answering.draw_answer(plots, answer, row, trained)
                 answers += [*portion.bad, *given]
                 bar.advance(len(portion.bad) + len(given))
-    judged = [answer for answer in answers if answer.label and not answer.error]
+    judged = [answer for answer in answers if answer["label"] and not answer["error"]]
     report = judge(judged, trained.classes) if judged else None
     if report:
         print(as_text(report), file=out)
     if output is not None:
-        write_answers(output, answers, trained, report)
-    return sum(bool(answer.error) for answer in answers)
+        answering.write_answers(output, answers, trained, report)
+    return sum(bool(answer["error"]) for answer in answers)
 
 
 def heading(trained: Trained) -> str:

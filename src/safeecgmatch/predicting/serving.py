@@ -10,13 +10,12 @@ import pandas as pd
 
 from safeecgmatch.data.readers import Recording
 from safeecgmatch.leads import LEADS, SECONDS
-from safeecgmatch.predicting.answers import answers_of, as_row
+from safeecgmatch.predicting.answers import answers_of
 from safeecgmatch.predicting.conforming import Refused, conform
 from safeecgmatch.predicting.trained import Trained
 
 SIGNALS, RATE, NAMES, UNITS = "signals", "sampling_rate", "leads", "units"
 DEFAULT_UNITS = "mV"
-UNANSWERED = ("record", "label", "error")  # columns of `predict` that have no meaning here
 
 
 def recording_of(request: Mapping[str, Any]) -> Recording:
@@ -45,20 +44,18 @@ def recording_of(request: Mapping[str, Any]) -> Recording:
 
 def respond(trained: Trained, requests: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """One line per request, with the numbers of `predict`; raises `Refused` for the first that cannot be used."""
-    rows, notes, lengths = trained.blank_rows(len(requests)), [], []
     if not requests:
         raise Refused("The request holds no record.")
+    rows, notes, lengths = trained.blank_rows(len(requests)), [], []
     for number, (request, row) in enumerate(zip(requests, rows, strict=True)):
         try:
-            fit, note = conform(recording_of(request), trained.preparation, row)
+            length, note = conform(recording_of(request), trained.preparation, row)
         except Refused as refusal:
             raise Refused(f"Record {number} of the request cannot be used: {refusal}.") from None
         notes.append(note)
-        lengths.append(fit.length)
-    nothing = [""] * len(requests)
-    answers = answers_of(trained, trained.scores(trained.inputs(rows, lengths)), nothing, notes, nothing)
-    columns = pd.DataFrame([as_row(answer, trained) for answer in answers]).drop(columns=list(UNANSWERED))
-    return columns.assign(note=notes, notice=trained.notice)
+        lengths.append(length)
+    answers = answers_of(trained, trained.scores(trained.inputs(rows, lengths)))
+    return pd.DataFrame(answers).assign(note=notes, notice=trained.notice)
 
 
 def example(trained: Trained) -> list[dict[str, Any]]:

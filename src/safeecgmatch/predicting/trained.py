@@ -1,4 +1,8 @@
-"""A finished cell's folder as a network that answers, with the threshold of its refusal."""
+"""A finished cell's folder, or a published model's, as a network that answers, with the threshold of its refusal.
+
+A published model has no predictions.npz: those are of single people's records. Its summary.json states the branch and
+thresholds at a few shares in their place.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +36,10 @@ from safeecgmatch.predictions import acceptance, ood_score, read_arrays, reporte
 
 BATCH = 128  # as in training, so that the same records in the same order give the same bytes
 CONFIG, WEIGHTS, SUMMARY, PREDICTIONS = "config.yaml", "model.safetensors", "summary.json", "predictions.npz"
-FILES = (CONFIG, WEIGHTS, SUMMARY, PREDICTIONS, "history.csv", "trajectory.npz")
+CARD = "README.md"
+OF_CELL = (CONFIG, WEIGHTS, SUMMARY, PREDICTIONS, "history.csv", "trajectory.npz")
+OF_MODEL = (CONFIG, WEIGHTS, SUMMARY, CARD)
+THRESHOLDS = "thresholds"  # by share, as text; states that a summary is a published model's
 NEEDED = ("accept_threshold", "accept_share", "unseen_score", "generated_ecgs", "classes")
 NO_DEVICE = "This is research software and no medical device: do not base a diagnosis on it."
 GENERATED = "Trained on generated ECGs, not for use on people."
@@ -80,21 +87,26 @@ class Trained:
     def open(cls, folder: Path, accept: float | None = None) -> Trained:
         """`accept`: another share of seen validation records to accept than the one in summary.json."""
         summary = read_summary(folder / SUMMARY)
-        check_files(folder)
+        published = THRESHOLDS in summary
+        check_files(folder, OF_MODEL if published else OF_CELL)
+        share = float(summary["accept_share"] if accept is None else accept)
+        if published and f"{share:g}" not in summary[THRESHOLDS]:
+            known = ", ".join(summary[THRESHOLDS])
+            raise UserError(f"{folder} is a published model, which has thresholds for these shares alone: {known}.")
         try:
             config = read_yaml(folder / CONFIG)
-            predictions = read_arrays(folder / PREDICTIONS)
-            branch = reported_branch(predictions)
-            chosen = summary if accept is None else acceptance(predictions, accept)
+            if published:
+                branch, threshold = summary["branch"], summary[THRESHOLDS][f"{share:g}"]
+            else:
+                predictions = read_arrays(folder / PREDICTIONS)
+                branch, threshold = reported_branch(predictions), acceptance(predictions, share)["accept_threshold"]
             config = {**config, "train": {**config["train"], "device": usable_device(config["train"]["device"])}}
             training, _ = build(config, blank_inputs(config))
             training.method.load_state_dict(load_file(folder / WEIGHTS))
         except LOADING_FAULTS as error:
             reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-            raise UserError(f"{folder} is no cell that this version can load ({reason}): {AGAIN}.") from error
-        method = training.method.eval()
-        threshold = float(chosen["accept_threshold"])
-        return cls(folder, config, summary, method, training.device, branch, float(chosen["accept_share"]), threshold)
+            raise UserError(f"{folder} holds no network that this version can load ({reason}): {AGAIN}.") from error
+        return cls(folder, config, summary, training.method.eval(), training.device, branch, share, float(threshold))
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -141,12 +153,12 @@ class Trained:
         return RawAnswers(arrays[f"new.log_probs.{self.branch}"], ood_score(arrays, self.branch, split="new"))
 
 
-def check_files(folder: Path) -> None:
+def check_files(folder: Path, wanted: Sequence[str]) -> None:
     """Say at once that a folder is none of ours, or one of another version."""
     present = {file.name for file in folder.iterdir() if not file.name.startswith(".")}
-    if missing := [name for name in FILES if name not in present]:
+    if missing := [name for name in wanted if name not in present]:
         raise UserError(f"{folder} has no {missing[0]}, so it is no finished cell: name one, or {AGAIN}.")
-    if unknown := sorted(present.difference(FILES)):
+    if unknown := sorted(present.difference(wanted)):
         raise UserError(f"{folder} holds {unknown[0]}, which this version does not know: {AGAIN}.")
 
 
@@ -171,24 +183,23 @@ def usable_device(trained_on: str) -> str:
 
 def store_of(rows: NDArray[np.int16], lengths: Sequence[int], config: dict[str, Any]) -> SignalStore:
     """Rows in memory as the training sees rows on disk."""
-    preprocessing = config["data"]["preprocessing"]
+    data = config["data"]
     form = {
         "dataset": config["cell"]["dataset"],
-        "preprocessing": preprocessing,
-        "sampling_rate": config["data"]["sampling_rate"],
+        "preprocessing": data["preprocessing"],
+        "sampling_rate": data["sampling_rate"],
         "samples": rows.shape[2],
-        "standardise": preprocessing in STANDARDISED,
+        "standardise": data["preprocessing"] in STANDARDISED,
     }
-    entries = [Entry(str(number), "", "", "", "", length) for number, length in enumerate(lengths)]
+    entries = [Entry("", "", "", "", "", length) for length in lengths]
     return SignalStore(Path(), rows, entries, form)  # type: ignore[arg-type]
 
 
 def blank_inputs(config: dict[str, Any]) -> Inputs:
-    """One blank record per class in every part: a method is built around data, of which answering needs none."""
-    seen, unseen = tuple(config["data"]["seen"]), tuple(config["data"]["unseen"])
-    rows = np.arange(len(seen))
+    """One blank record per class in every part: the engine builds no method without data."""
+    data = config["data"]
+    blank = np.zeros((len(data["seen"]), len(LEADS), SECONDS * data["sampling_rate"]), dtype=np.int16)
+    rows = np.arange(len(blank))
     parts = {name: rows for part in PARTS for name in (part, f"{part}_label")}
-    blank = np.zeros((len(seen), len(LEADS), SECONDS * config["data"]["sampling_rate"]), dtype=np.int16)
-    return Inputs(
-        store_of(blank, [blank.shape[2]] * len(seen), config), Split(seen=seen, unseen=unseen, summary={}, **parts)
-    )
+    split = Split(seen=tuple(data["seen"]), unseen=tuple(data["unseen"]), summary={}, **parts)
+    return Inputs(store_of(blank, [blank.shape[2]] * len(blank), config), split)

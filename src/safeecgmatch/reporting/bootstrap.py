@@ -1,4 +1,4 @@
-"""Metrics over resampled test records: the Bayesian bootstrap (Rubin, 1981), the same weights for every cell.
+"""Metrics over resampled test records: the Bayesian bootstrap (Rubin, 1981). A record has the same weights everywhere.
 
 With weight w_i ~ Exponential(1) of record i, sums over records become weighted sums; bins and groups stay those of the
 data. No weight is 0, so that a small set never loses a class. Every metric here is made of weighted sums, so one matrix
@@ -7,6 +7,8 @@ product gives all resamplings of a cell at once.
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import numpy.typing as npt
 
@@ -14,19 +16,17 @@ from safeecgmatch.metrics import BINS, probabilities_of
 
 Array = npt.NDArray[np.float64]
 
-RESAMPLINGS = 1000
+RESAMPLINGS = 200  # each is stored with a cell's numbers, so that cells of several machines can be compared
 
 
-class Resampler:
-    """Weights (N, B) of the records of one dataset, drawn once for all of its cells."""
+@cache
+def _weights_of(record: str) -> Array:
+    return np.random.default_rng(list(f"bootstrap {record}".encode())).standard_exponential(RESAMPLINGS)
 
-    def __init__(self, name: str, records: npt.NDArray, resamplings: int = RESAMPLINGS) -> None:
-        self.records = np.unique(records)
-        generator = np.random.default_rng(list(f"bootstrap {name}".encode()))
-        self._weights = generator.standard_exponential((self.records.size, resamplings))
 
-    def weights(self, records: npt.NDArray) -> Array:
-        return self._weights[np.searchsorted(self.records, records)]
+def weights(records: npt.NDArray) -> Array:
+    """(N, B) of the named records; those of a record depend on nothing but its name."""
+    return np.stack([_weights_of(record) for record in records.tolist()])
 
 
 def members(group: npt.NDArray[np.int64]) -> Array:

@@ -43,7 +43,7 @@ def epochs_of(stored: StoredCell) -> pd.DataFrame:
                 "ece": ece(probabilities, then["test.label"]),
             }
             lines.append({**common, **named})
-    return pd.DataFrame(lines)
+    return pd.DataFrame(lines, columns=BUDGET_COLUMNS)
 
 
 def choices(stored: StoredCell, epochs: pd.DataFrame) -> list[tuple[str, str, dict[str, float], bool]]:
@@ -66,9 +66,3 @@ def choices(stored: StoredCell, epochs: pd.DataFrame) -> list[tuple[str, str, di
         then = predictions_at(stored.predictions, stored.trajectory, epoch)
         found.append((branch, OWN_BEST, final_metrics(then, branch), branch == str(stored.predictions["branch"])))
     return found
-
-
-def budget_frame(epochs: list[pd.DataFrame]) -> pd.DataFrame:
-    """plots/budget.csv."""
-    frame = pd.concat(epochs, ignore_index=True) if epochs else pd.DataFrame(columns=BUDGET_COLUMNS)
-    return frame[BUDGET_COLUMNS]

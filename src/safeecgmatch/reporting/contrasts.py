@@ -28,7 +28,7 @@ from safeecgmatch.predictions import (
     predictions_at,
     reported_branch,
 )
-from safeecgmatch.reporting.bootstrap import Resampler, auroc_draws, closed_set_draws
+from safeecgmatch.reporting.bootstrap import RESAMPLINGS, auroc_draws, closed_set_draws, weights
 from safeecgmatch.reporting.names import higher_is_better
 from safeecgmatch.reporting.statistics import paired_difference, probability_of_improvement
 from safeecgmatch.reporting.stored import StoredCell
@@ -39,7 +39,10 @@ MSP, OWN = "#msp", "#own"
 LEARNED = f"{PROPOSED}-learned_t"
 # Under which claims are read: two ways to the temperatures, two predictions. These are compared with every baseline.
 READ_ROWS = [f"{name}@{branch}" for name in (PROPOSED, LEARNED) for branch in ("fused", "time")]
-DIGITS = "%.6g"  # of the files: the last bits of a matrix product depend on the machine
+DIGITS = "%.6g"  # of contrasts.csv: the last bits of a matrix product depend on the machine
+DECIMALS = 5  # of resampled values, for the same reason
+DRAWS = [f"draw{number}" for number in range(1, RESAMPLINGS + 1)]
+DRAW_COLUMNS = ["dataset", "ood", "row", "seed", "key", "metric", "scaling", "records", "value", *DRAWS]
 
 CONTRAST_COLUMNS = [
     "dataset", "ood", "metric", "scaling", "candidate", "rival", "seeds", "records", "estimate", "se_seeds",
@@ -65,12 +68,6 @@ Runs = dict[int, Sample]  # by seed
 Rows = dict[str, dict[tuple[str, str], Runs]]  # by row key, then by (metric, scaling)
 
 
-def resampler_of(dataset: str, stored: list[StoredCell]) -> Resampler:
-    sets = ("test.record", "open_test.record")
-    records = [member.predictions[name] for member in stored if member.cell.dataset == dataset for name in sets]
-    return Resampler(dataset, np.unique(np.concatenate(records)))
-
-
 def measured(predictions: Arrays, branch: str) -> dict[tuple[str, str], float]:
     """What metrics.csv says about a branch, for predictions that are not in it."""
     validation = np.maximum(predictions[f"validation.log_probs.{branch}"], FLOAT32_LOG_OF_ZERO)
@@ -80,54 +77,61 @@ def measured(predictions: Arrays, branch: str) -> dict[tuple[str, str], float]:
     return found | {(m, "posthoc"): value for m, value in scaled.items()} | {("temperature", "posthoc"): temperature}
 
 
-def samples_of(
-    predictions: Arrays, branch: str, resampler: Resampler, values: dict[tuple[str, str], float]
-) -> Iterator[tuple[str, tuple[str, str], Sample]]:
-    """Suffix of the row key, measure and sample of everything that one branch of a cell shows."""
-    labels, weights = predictions["test.label"], resampler.weights(predictions["test.record"])
+def resampled(
+    predictions: Arrays, branch: str, values: dict[tuple[str, str], float]
+) -> Iterator[tuple[str, tuple[str, str], int, float, npt.NDArray[np.float64]]]:
+    """Suffix of the row key, measure, number of records, value and draws of everything that one branch shows."""
+    labels, shares = predictions["test.label"], weights(predictions["test.record"])
     for scaling, metrics in SCALED.items():
         temperature = values["temperature", scaling] if scaling == "posthoc" else 1.0
         scaled = scaled_log_probabilities(predictions[f"test.log_probs.{branch}"], temperature)
-        draws = closed_set_draws(scaled, labels, weights)
+        draws = closed_set_draws(scaled, labels, shares)
         for metric in metrics:
-            sign = 1.0 if higher_is_better(metric) else -1.0
-            yield "", (metric, scaling), Sample(sign * values[metric, scaling], sign * draws[metric], labels.size)
+            yield "", (metric, scaling), labels.size, values[metric, scaling], draws[metric]
     if ("auroc", "none") not in values:
         return
     log_probs = predictions[f"open_test.log_probs.{branch}"]
     unseen = predictions["open_test.label"] >= log_probs.shape[1]
-    weights = resampler.weights(predictions["open_test.record"])
+    shares = weights(predictions["open_test.record"])
     scores = {"": ood_score(predictions, branch)}
     if f"open_test.ood_score.{branch}" in predictions:
         scores[MSP] = 1.0 - probabilities_of(log_probs).astype(np.float64).max(axis=1)
     for suffix, score in scores.items():
         value = float(auroc_draws(score, unseen, np.ones((unseen.size, 1)))[0])
-        yield suffix, ("auroc", "none"), Sample(value, auroc_draws(score, unseen, weights), unseen.size)
+        yield suffix, ("auroc", "none"), unseen.size, value, auroc_draws(score, unseen, shares)
 
 
-def rows_by_setting(stored: list[StoredCell], metrics: pd.DataFrame) -> dict[tuple[str, int], Rows]:
-    """The samples of every cell that has a result, by setting and row key; `metrics` are the rows of metrics.csv."""
-    stored = [member for member in stored if member.counted and not member.diverged]
+def draw_frame(member: StoredCell, metrics: list[dict[str, Any]]) -> pd.DataFrame:
+    """The resampled values of one cell, a line per row key and measure; `metrics` are its rows of metrics.csv."""
+    if not member.counted:
+        return pd.DataFrame(columns=DRAW_COLUMNS)
+    cell, lines = member.cell, []
+    own = cell.method == PROPOSED
+    for branch in branches_of(member.predictions) if own else [reported_branch(member.predictions)]:
+        values = {(line["metric"], line["scaling"]): line["value"] for line in metrics if line["branch"] == branch}
+        key = f"{cell.row}@{branch}" if own else cell.row
+        shown = {key: (member.predictions, values)}
+        if key + OWN in (*placebo(""), *placebo("learned_")):
+            epoch = own_best(member.predictions, member.trajectory, branch)
+            chosen = predictions_at(member.predictions, member.trajectory, epoch)
+            shown[key + OWN] = (chosen, measured(chosen, branch))
+        for name, (predictions, known) in shown.items():
+            for suffix, measure, records, value, draws in resampled(predictions, branch, known):
+                named = (cell.dataset, cell.ood, cell.row, cell.seed, name + suffix, *measure, records, value)
+                lines.append((*named, *np.round(draws, DECIMALS)))
+    return pd.DataFrame(lines, columns=DRAW_COLUMNS)
+
+
+def rows_by_setting(draws: pd.DataFrame) -> dict[tuple[str, int], Rows]:
+    """The samples of every cell, by setting and row key."""
     found: dict[tuple[str, int], Rows] = {}
-    resamplers = {name: resampler_of(name, stored) for name in dict.fromkeys(member.cell.dataset for member in stored)}
-    keyed: dict[tuple[str, str], dict[tuple[str, str], float]] = {}
-    columns = ["cell", "branch", "metric", "scaling", "value"]
-    for path, name, metric, scaling, value in metrics[columns].itertuples(index=False):
-        keyed.setdefault((path, name), {})[metric, scaling] = value
-    for member in stored:
-        cell = member.cell
-        rows = found.setdefault((cell.dataset, cell.ood), {})
-        own = cell.method == PROPOSED
-        for branch in branches_of(member.predictions) if own else [reported_branch(member.predictions)]:
-            key = f"{cell.row}@{branch}" if own else cell.row
-            shown = {key: (member.predictions, keyed[cell.path, branch])}
-            if key + OWN in (*placebo(""), *placebo("learned_")):
-                epoch = own_best(member.predictions, member.trajectory, branch)
-                chosen = predictions_at(member.predictions, member.trajectory, epoch)
-                shown[key + OWN] = (chosen, measured(chosen, branch))
-            for name, (predictions, values) in shown.items():
-                for suffix, measure, sample in samples_of(predictions, branch, resamplers[cell.dataset], values):
-                    rows.setdefault(name + suffix, {}).setdefault(measure, {})[cell.seed] = sample
+    columns = ["dataset", "ood", "key", "metric", "scaling", "seed", "value", "records"]
+    values = draws[DRAWS].to_numpy(dtype=np.float64)
+    for drawn, line in zip(values, draws[columns].itertuples(index=False), strict=True):
+        dataset, ood, key, metric, scaling, seed, value, records = line
+        sign = 1.0 if higher_is_better(metric) else -1.0
+        runs = found.setdefault((dataset, ood), {}).setdefault(key, {}).setdefault((metric, scaling), {})
+        runs[seed] = Sample(sign * value, sign * drawn, records)
     return found
 
 

@@ -1,4 +1,8 @@
-"""Metrics of all cells, from their stored predictions alone: no network is run, no cell is found by globbing."""
+"""Metrics of all cells, from their stored predictions alone: no network is run, no cell is found by globbing.
+
+Each cell is turned into frames of aggregates by itself; comparisons are made of these frames alone. So cells that were
+trained elsewhere count with what an earlier report says of them.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,7 @@ import pandas as pd
 
 from safeecgmatch.cells import Cell, cells
 from safeecgmatch.config import PROPOSED, Params
+from safeecgmatch.engine.signal_store import Entry
 from safeecgmatch.errors import UserError
 from safeecgmatch.files import atomic_path, write_json
 from safeecgmatch.methods.parts.temperature import fit_temperature
@@ -25,10 +30,11 @@ from safeecgmatch.metrics import (
 )
 from safeecgmatch.predictions import branches_of, final_metrics, reported_branch, score_type
 from safeecgmatch.progress import Progress
-from safeecgmatch.reporting.budget import budget_frame, choices, epochs_of
-from safeecgmatch.reporting.contrasts import DIGITS, contrast_frame, rows_by_setting
-from safeecgmatch.reporting.plot_data import plot_frames
-from safeecgmatch.reporting.sources import source_frames
+from safeecgmatch.reporting.budget import choices, epochs_of
+from safeecgmatch.reporting.contrasts import DIGITS, contrast_frame, draw_frame, rows_by_setting
+from safeecgmatch.reporting.earlier import FRAMES, NOTHING, Earlier, Frames, begun_row, joined
+from safeecgmatch.reporting.plot_data import accuracy_ece_frame, plot_frames, validation_frame
+from safeecgmatch.reporting.sources import corpus_frame, read_entries, source_frame
 from safeecgmatch.reporting.stored import IDENTITY, Judge, StoredCell, asked_for, load_cell, sentence
 from safeecgmatch.reporting.twin import LEARNED_T, calimatch_of, is_derived
 
@@ -60,6 +66,17 @@ FROM_SUMMARY = [
     "diverged",
     "no_competitor",
 ]
+COUNTS = [
+    "best_iteration",
+    "iterations",
+    "parameters",
+    "labelled",
+    "pool",
+    "validation",
+    "test",
+    "open_test",
+    "threads",
+]
 FROM_TRACKING = [
     "run_id",
     "commit",
@@ -80,7 +97,8 @@ class Evaluation:
 
     metrics: pd.DataFrame
     runs: pd.DataFrame
-    compared: dict[str, pd.DataFrame]
+    draws: pd.DataFrame
+    contrasts: pd.DataFrame
     plots: dict[str, pd.DataFrame]
     headline: dict[str, Any]
 
@@ -146,20 +164,17 @@ def calibration_noise(predictions: Mapping[str, np.ndarray], branch: str, temper
     return {"ece_floor": ece_floor(values), "ece_debiased": ece_debiased(values, predictions["test.label"])}
 
 
-def run_row(cell: Cell, stored: StoredCell | None) -> dict[str, Any]:
-    """One line of runs.csv; state is done, diverged or missing."""
-    state = "missing" if stored is None else "diverged" if stored.diverged else "done"
-    names = {"row": cell.row, "role": cell.role}
-    row: dict[str, Any] = {"cell": cell.path, "stage": cell.stage, **cell.describe(), **names, "state": state}
-    if stored is not None:
-        row |= {key: stored.tracking.get(key) for key in FROM_TRACKING}
-        row |= {key: stored.summary.get(key) for key in FROM_SUMMARY}
-        row["versions"] = ", ".join(f"{name} {text}" for name, text in stored.tracking.get("versions", {}).items())
-        row["warnings"] = "; ".join(stored.summary.get("warnings", []))
-        row["config_hash"] = stored.config["config_hash"]
-        if not stored.diverged:
-            branch = reported_branch(stored.predictions)
-            row |= {"branch": branch, "unseen_score": score_type(stored.predictions, branch)}
+def run_row(stored: StoredCell) -> dict[str, Any]:
+    """One line of runs.csv; state is done or diverged."""
+    row = begun_row(stored.cell, "diverged" if stored.diverged else "done")
+    row |= {key: stored.tracking.get(key) for key in FROM_TRACKING}
+    row |= {key: stored.summary.get(key) for key in FROM_SUMMARY}
+    row["versions"] = ", ".join(f"{name} {text}" for name, text in stored.tracking.get("versions", {}).items())
+    row["warnings"] = "; ".join(stored.summary.get("warnings", []))
+    row["config_hash"] = stored.config["config_hash"]
+    if not stored.diverged:
+        branch = reported_branch(stored.predictions)
+        row |= {"branch": branch, "unseen_score": score_type(stored.predictions, branch)}
     return row
 
 
@@ -185,47 +200,59 @@ def headline_numbers(metrics: pd.DataFrame, runs: pd.DataFrame) -> dict[str, Any
     return numbers
 
 
+def frames_of(stored: StoredCell, entries: list[Entry]) -> Frames:
+    """Everything that is said about one cell; of one that diverged, how its training went."""
+    plots = plot_frames(stored) | {"sources": source_frame(stored, entries)}
+    if stored.diverged:
+        return plots
+    epochs, rows = epochs_of(stored), metric_rows(stored)
+    draws = draw_frame(stored, rows)
+    for chosen in choices(stored, epochs):
+        rows += lines_of(stored, *chosen)
+    return plots | {"metrics": pd.DataFrame(rows, columns=METRIC_COLUMNS), "draws": draws, "budget": epochs}
+
+
 def evaluate(
     params: Params,
     runs: Path = Path("runs"),
     tracking: Path = Path("tracking"),
     waiting: Callable[[Cell], Path | None] = lambda cell: None,
     judge: Judge | None = None,
+    earlier: Earlier = NOTHING,
 ) -> Evaluation:
     """Everything that can be said about the cells of params.yaml, as frames; `waiting` as in `load_cell`. What is said
     of the sources of records needs data/filtered beside the folder `runs`."""
-    rows, run_rows, stored, budget, passed_over = [], [], [], [], list[str]()
+    run_rows, found, passed_over = [], list[Frames](), list[str]()
     judge = judge or asked_for(params, runs.parent / "data")
-    wanted = cells(params)
+    wanted, entries = cells(params), read_entries(runs.parent / FILTERED, params.datasets())
     with Progress(len(wanted), "evaluate", "cells") as bar:
         for cell in wanted:
-            found, reason = load_cell(cell, runs, tracking, waiting(cell), judge)
+            stored, reason = load_cell(cell, runs, tracking, waiting(cell), judge)
             passed_over += [reason] if reason else []
-            run_rows.append(run_row(cell, found))
-            if found is not None:
-                stored.append(found)
+            if stored is not None:
+                derived = is_derived(params) and cell.variant == LEARNED_T and not stored.diverged
+                members = [stored, *([calimatch_of(stored)] if derived else [])]
+                found += [frames_of(member, entries.get(cell.dataset, [])) for member in members]
+            else:
+                found += earlier.frames_of(cell)
+            run_rows.append(run_row(stored) if stored else earlier.run_of(cell))
             bar.advance()
     foreign = sentence(passed_over)
-    if not stored:
+    if not found:
         raise UserError(f"No cell of params.yaml has been trained in {runs}; run `dvc repro` first.{foreign}")
     if foreign:
         print(f"warning:{foreign}", file=sys.stderr)
-    if is_derived(params):
-        stored += [calimatch_of(one) for one in stored if one.cell.variant == LEARNED_T and not one.diverged]
-    for one in (one for one in stored if not one.diverged):
-        budget.append(epochs_of(one))
-        rows += metric_rows(one)
-        for chosen in choices(one, budget[-1]):
-            rows += lines_of(one, *chosen)
-    metrics = pd.DataFrame(rows, columns=METRIC_COLUMNS)
+    frames = {name: joined([one[name] for one in found if name in one]) for name in FRAMES}
+    metrics, draws = frames.pop("metrics"), frames.pop("draws")
     run_frame = pd.DataFrame(run_rows)
-    return Evaluation(
-        metrics,
-        run_frame,
-        {"contrasts": contrast_frame(rows_by_setting(stored, metrics))},
-        plot_frames(stored, metrics) | {"budget": budget_frame(budget)} | source_frames(stored, runs.parent / FILTERED),
-        headline_numbers(metrics, run_frame),
-    )
+    run_frame = run_frame.astype({name: "Int64" for name in COUNTS if name in run_frame})
+    summaries = {
+        "accuracy_ece": accuracy_ece_frame(metrics),
+        "safeecgmatch_validation": validation_frame(frames["training"]),
+        "corpus": corpus_frame(entries),
+    }
+    contrasts, headline = contrast_frame(rows_by_setting(draws)), headline_numbers(metrics, run_frame)
+    return Evaluation(metrics, run_frame, draws, contrasts, frames | summaries, headline)
 
 
 def report_folder(params: Params) -> Path:
@@ -233,13 +260,15 @@ def report_folder(params: Params) -> Path:
 
 
 def write_evaluation(evaluation: Evaluation, folder: Path) -> None:
-    """metrics.csv, runs.csv, headline.json and plots/*.csv at full precision; what is resampled with six digits."""
+    """metrics.csv, runs.csv, draws.csv.gz, headline.json and plots/*.csv at full precision; contrasts.csv with six
+    digits."""
     for name, frame in {"metrics.csv": evaluation.metrics, "runs.csv": evaluation.runs}.items():
         with atomic_path(folder / name) as partial:
             frame.to_csv(partial, index=False)
-    for name, frame in evaluation.compared.items():
-        with atomic_path(folder / f"{name}.csv") as partial:
-            frame.to_csv(partial, index=False, float_format=DIGITS)
+    with atomic_path(folder / "draws.csv.gz") as partial:  # without a date inside, so that equal draws are equal bytes
+        evaluation.draws.to_csv(partial, index=False, compression={"method": "gzip", "mtime": 0})
+    with atomic_path(folder / "contrasts.csv") as partial:
+        evaluation.contrasts.to_csv(partial, index=False, float_format=DIGITS)
     write_json(folder / "headline.json", evaluation.headline)
     with atomic_path(folder / "plots") as partial:
         partial.mkdir()

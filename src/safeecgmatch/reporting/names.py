@@ -10,6 +10,10 @@ from typing import Any
 import yaml
 
 from safeecgmatch.config import Params, Source
+from safeecgmatch.errors import UserError
+
+FILE = Path(__file__).with_name("names.yaml")
+SHOWN = "src/safeecgmatch/reporting/names.yaml"
 
 
 @dataclass(frozen=True)
@@ -24,22 +28,35 @@ class Name:
 
 @cache
 def _names() -> dict[str, Any]:
-    return yaml.safe_load(Path(__file__).with_name("names.yaml").read_text(encoding="utf-8"))
+    return yaml.safe_load(FILE.read_text(encoding="utf-8"))
+
+
+def _methods() -> dict[str, dict[str, str]]:
+    return _names()["methods"] | (_names()["further_methods"] or {})
+
+
+def must_be_named(method: str) -> None:
+    if method not in _methods():
+        raise UserError(f"{SHOWN} has no name for the method '{method}'; add it under further_methods.")
 
 
 def method_name(method: str) -> Name:
-    return Name(**_names()["methods"].get(method, {"name": method}))
+    return Name(**_methods().get(method, {"name": method}))
 
 
 def dataset_name(dataset: str) -> Name:
     return Name(**_names()["datasets"].get(dataset, {"name": dataset}))
 
 
+def is_generated(params: Params, dataset: str) -> bool:
+    return params.data.source(dataset).source == "phantom"
+
+
 def data_name(params: Params, dataset: str) -> Name:
     """The dataset where its records are real, with the corpus where they are a part of it; what was generated in its
     layout is named as that, and not cited."""
     real, source = dataset_name(dataset), params.data.source(dataset)
-    if source.source == "phantom":
+    if is_generated(params, dataset):
         return Name(f"Generated ({real.name})")
     return replace(real, name=f"{real.name} ({len(source.corpus)} sources)") if source.corpus else real
 
@@ -70,16 +87,28 @@ def branch_name(branch: str) -> str:
     return _names()["branches"].get(branch, branch)
 
 
+def _metric(metric: str) -> dict[str, Any]:
+    if metric not in _names()["metrics"]:
+        raise UserError(f"{SHOWN} has no metric '{metric}'; add its name there, and which values are best.")
+    return _names()["metrics"][metric]
+
+
 def metric_name(metric: str) -> str:
-    return _names()["metrics"][metric]["name"]
+    return _metric(metric)["name"]
 
 
 def is_ranked(metric: str) -> bool:
-    return "best" in _names()["metrics"][metric]
+    return "best" in _metric(metric)
 
 
 def higher_is_better(metric: str) -> bool:
-    return _names()["metrics"][metric]["best"] == "high"
+    return _metric(metric)["best"] == "high"
+
+
+def bounds(metric: str) -> tuple[float, float]:
+    """Between which its values lie."""
+    low, high = _metric(metric).get("bounds", (0, 1))
+    return low, high
 
 
 def in_table_order(methods: list[str]) -> list[str]:

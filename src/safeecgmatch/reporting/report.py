@@ -38,7 +38,7 @@ from safeecgmatch.reporting.verdicts import (
 )
 
 BIBLIOGRAPHY = Path(__file__).with_name("references.bib")
-PLOTS = ("corpus", "sources", "budget", "training", "reliability", "ood_scores", "refusal", "confusion")
+PLOTS = ("corpus", "sources", "budget", "training", "reliability", "roc", "refusal", "confusion")
 PAPER = "paper"  # the profile with the paper's setting
 
 

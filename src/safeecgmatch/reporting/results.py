@@ -8,11 +8,10 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from safeecgmatch.reporting.names import higher_is_better
+from safeecgmatch.reporting.names import bounds, higher_is_better
 from safeecgmatch.reporting.statistics import TIE, Summary, distinct, student_interval, summarise
 
 REPORTED = ""  # stands for the branch that the method reports by default
-UNBOUNDED = ("nll", "brier", "temperature", "t_class", "t_ova", "t_class_second", "t_ova_second")
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,7 @@ class Results:
     def value(self, dataset: str, chosen: RunsOf, metric: str, scaling: str = "none") -> SeedMean:
         values = list(self.by_seed(dataset, chosen, metric, scaling).values())
         expected = len(self._asked.get((dataset, chosen.row, chosen.ood), {})) or len(values)
-        return SeedMean(summarise(values) if values else None, expected, bounded=metric not in UNBOUNDED)
+        return SeedMean(summarise(values) if values else None, expected, bounded=bounds(metric) == (0, 1))
 
     def gain(self, dataset: str, ood: int, pair: tuple[str, str], metric: str, scaling: str = "none") -> Gain:
         """Of the first row of contrasts.csv over the second, whichever way round the file has them."""

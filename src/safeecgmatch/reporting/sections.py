@@ -27,7 +27,7 @@ from safeecgmatch.reporting.provenance import (
     variant_note,
 )
 from safeecgmatch.reporting.rows import entries, methods
-from safeecgmatch.reporting.sources import ALL, FEWEST, GUESS, sources_of
+from safeecgmatch.reporting.sources import ALL, FEWEST, sources_of
 from safeecgmatch.reporting.verdicts import GAINS, Judgement
 
 SOURCES_TEXT = (
@@ -196,16 +196,17 @@ def source_blocks(params: Params, corpus: pd.DataFrame, sources: pd.DataFrame) -
 
 
 def _source_grid(params: Params, lines: pd.DataFrame, order: list[str], names: dict[str, str]) -> Grid:
-    known = lines.set_index(["row", "source"])
-    labels = {GUESS: "Guess by source"} | {entry.key: entry.label for entry in entries(params)}
+    means = lines.groupby(["row", "source"])["acc"].mean()
+    of_seeds = lines.drop_duplicates(["seed", "source"]).groupby("source")
+    guess, records = of_seeds["guess"].mean(), of_seeds["records"].sum()
 
-    def text(row: str, source: str) -> str:
-        value = known["acc"].get((row, source))
+    def text(value: float | None) -> str:
         return "–" if value is None or pd.isna(value) else f"{value:.3f}"
 
-    shown = [[label, *(text(row, source) for source in (ALL, *order))] for row, label in labels.items()]
-    counts = {source: known["records"].get((GUESS, source), 0) for source in (ALL, *order)}
-    heads = [f"{names.get(source, source)} (N = {counts[source]:,})" for source in (ALL, *order)]
+    columns = (ALL, *order)
+    shown = [["Guess by source", *(text(guess.get(source)) for source in columns)]]
+    shown += [[entry.label, *(text(means.get((entry.key, source))) for source in columns)] for entry in entries(params)]
+    heads = [f"{names.get(source, source)} (N = {records.get(source, 0):,})" for source in columns]
     return Grid(["Method", *heads], shown)
 
 
@@ -249,7 +250,7 @@ def figures_by_setting(params: Params) -> list[Block]:
                 f"Accuracy and ECE on test at every epoch{dashed}. Validation alone chooses the epoch.",
             ),
             Picture(f"training_{where.ending}", "Training curves with their spread over seeds."),
-            Picture(f"ood_scores_{where.ending}", "Scores of seen and unseen classes."),
+            Picture(f"roc_{where.ending}", "Unseen records found against seen records refused."),
             Picture(f"confusion_{where.ending}", "Confusion on the open test set."),
         ]
     return blocks

@@ -9,23 +9,21 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from safeecgmatch.config import Params
 from safeecgmatch.engine.signal_store import TABLE, Entry, read_table
 from safeecgmatch.errors import UserError
 from safeecgmatch.reporting.names import source_names
-from safeecgmatch.reporting.plot_data import Member, main_runs
+from safeecgmatch.reporting.plot_data import shown
 from safeecgmatch.reporting.stored import StoredCell
 
-ALL, GUESS = "all", "guess"
-FEWEST = 20  # test records over all seeds: an accuracy of fewer would say something about single ones
+ALL = "all"
+FEWEST = 20  # test records: an accuracy of fewer would say something about single ones
 CORPUS_COLUMNS = ["dataset", "source", "label", "records", "patients"]
-SOURCE_COLUMNS = ["dataset", "ood", "row", "source", "seeds", "records", "acc"]
+SOURCE_COLUMNS = ["dataset", "row", "ood", "seed", "source", "records", "acc", "guess"]
 
 
 def read_entries(filtered: Path, datasets: list[str]) -> dict[str, list[Entry]]:
@@ -53,54 +51,30 @@ def commonest(entries: list[Entry], classes: list[str]) -> dict[str, int]:
     return {source: max(sorted(found), key=lambda label: found[label]) for source, found in counts.items()}
 
 
-def accuracies(members: list[Member], entries: list[Entry]) -> dict[str, dict[str, list[npt.NDArray[np.bool_]]]]:
-    """Which answers on test are right, by row (the members', or the guess) and source, an array for each seed."""
+def source_frame(member: StoredCell, entries: list[Entry]) -> pd.DataFrame:
+    """Accuracy of one cell on test by source, beside that of a guess which knows the source alone."""
     source_of = {entry.record: entry.source for entry in entries}
-    found: dict[str, dict[str, list[npt.NDArray[np.bool_]]]] = {"": defaultdict(list), GUESS: defaultdict(list)}
-    for member, branch in members:
-        labels = member.predictions["test.label"]
-        try:
-            sources = np.array([source_of[record] for record in member.predictions["test.record"].tolist()])
-        except KeyError:
-            raise UserError(
-                f"{member.cell.path} was tested on records that data/filtered/{member.cell.dataset} does not have; "
-                f"run `dvc repro filter@{member.cell.dataset}`, or train the cell again."
-            ) from None
-        guess = commonest(entries, member.summary["classes"])
-        answers = {
-            "": member.predictions[f"test.log_probs.{branch}"].argmax(axis=1) == labels,
-            GUESS: np.array([guess.get(source, -1) for source in sources]) == labels,
-        }
-        for row, right in answers.items():
-            for source in (ALL, *sorted(set(source_of.values()))):
-                here = right if source == ALL else right[sources == source]
-                if here.size:
-                    found[row][source].append(here)
-    return found
-
-
-def source_frame(stored: list[StoredCell], known: Mapping[str, list[Entry]]) -> pd.DataFrame:
-    """Accuracy on test by row and source, mean over the seeds; the guess once for each setting."""
-    lines: dict[tuple, dict[str, Any]] = {}
-    for (dataset, row, ood), members in main_runs(stored).items():
-        entries = known.get(dataset, [])
-        if len({entry.source for entry in entries}) < 2:
-            continue
-        for name, by_source in accuracies(members, entries).items():
-            for source, seeds in by_source.items():
-                records = sum(right.size for right in seeds)
-                mean = float(np.mean([right.mean() for right in seeds])) if records >= FEWEST else None
-                key = (dataset, ood, name or row, source)
-                line = {"seeds": len(seeds), "records": records, "acc": mean}
-                if key not in lines or lines[key]["seeds"] < len(seeds):  # the guess: from the row with most seeds
-                    lines[key] = {**dict(zip(SOURCE_COLUMNS, key, strict=False)), **line}
-    return pd.DataFrame(list(lines.values()), columns=SOURCE_COLUMNS)
-
-
-def source_frames(stored: list[StoredCell], filtered: Path) -> dict[str, pd.DataFrame]:
-    """plots/corpus.csv and plots/sources.csv; empty where no data lie in `filtered`."""
-    known = read_entries(filtered, list(dict.fromkeys(member.cell.dataset for member in stored)))
-    return {"corpus": corpus_frame(known), "sources": source_frame(stored, known)}
+    known, rows = sorted(set(source_of.values())), shown(member)
+    if len(known) < 2 or not rows:
+        return pd.DataFrame(columns=SOURCE_COLUMNS)
+    cell, labels = member.cell, member.predictions["test.label"]
+    try:
+        sources = np.array([source_of[record] for record in member.predictions["test.record"].tolist()])
+    except KeyError:
+        raise UserError(
+            f"{cell.path} was tested on records that data/filtered/{cell.dataset} does not have; "
+            f"run `dvc repro filter@{cell.dataset}`, or train the cell again."
+        ) from None
+    guess = commonest(entries, member.summary["classes"])
+    guessed = np.array([guess.get(source, -1) for source in sources]) == labels
+    lines = []
+    for row, branch in rows.items():
+        right = member.predictions[f"test.log_probs.{branch}"].argmax(axis=1) == labels
+        for source in (ALL, *known):
+            here = np.full(sources.shape, True) if source == ALL else sources == source
+            means = (right[here].mean(), guessed[here].mean()) if here.sum() >= FEWEST else (None, None)
+            lines.append((cell.dataset, row, cell.ood, cell.seed, source, here.sum(), *means))
+    return pd.DataFrame(lines, columns=SOURCE_COLUMNS).astype({"acc": float, "guess": float})
 
 
 def sources_of(corpus: pd.DataFrame, dataset: str) -> list[str]:

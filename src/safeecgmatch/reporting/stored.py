@@ -74,6 +74,18 @@ def asked_for(params: Params, data: Path) -> Judge:
     return judge
 
 
+def wanted_hash(params: Params, data: Path) -> Callable[[Cell], str]:
+    """The `config_hash` that a cell of params.yaml has, "" where its data are not here."""
+
+    def hash_of(cell: Cell) -> str:
+        try:
+            return str(resolve(params, cell, data)["config_hash"])
+        except UserError:
+            return ""
+
+    return hash_of
+
+
 def sentence(passed_over: Sequence[str]) -> str:
     """How many stored cells are not those that params.yaml asks for, and why; nothing where there are none."""
     counts = [f"{count} of {reason}" for reason, count in Counter(passed_over).most_common()]

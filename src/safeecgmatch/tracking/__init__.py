@@ -1,7 +1,7 @@
 """MLflow tracking that can neither stop nor change a training: the files on disk are the truth, MLflow is a copy.
 
-`uploader.py` follows a cell's files into MLflow, in a process of its own while the cell trains, or afterwards. This
-package is the only one that imports mlflow: `store.py` for runs, `model.py` and `served.py` for models.
+`uploader.py` follows a cell's files into MLflow, in a thread while the cell trains, or afterwards. This package is the
+only one that imports mlflow: `store.py` for runs, `model.py` and `pyfunc.py` for models.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ QUIET = {  # no network but the store's own, no bars between our lines
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "DO_NOT_TRACK": "true",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
 }
 SECONDS_TO_WAIT_FOR_LOCK = 300.0
 SQLITE = "sqlite:///"
@@ -49,6 +50,16 @@ def artifact_location(uri: str, experiment: str) -> str | None:
         return None
     database = sqlite_file(uri)
     return ((database.parent if database else project_root()) / ARTIFACTS / experiment).as_uri()
+
+
+def patience(seconds: int, retries: int) -> None:
+    """How long MLflow's client tries to reach a server, which it would do for minutes; what the user has set counts."""
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", str(seconds))
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", str(retries))
+
+
+def brief(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]
 
 
 def child_environment() -> dict[str, str]:

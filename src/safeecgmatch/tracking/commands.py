@@ -1,4 +1,4 @@
-"""The commands `safeecgmatch mlflow`; slow imports stand inside them."""
+"""The commands `safeecgmatch mlflow`; slow imports are inside them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 import typer
+
+from safeecgmatch.tracking.address import patience
 
 mlflow_app = typer.Typer(
     no_args_is_help=True,
@@ -27,8 +29,9 @@ mlflow_app = typer.Typer(
 def ui(port: int = typer.Option(5000, "--port", "-p", min=1, max=65535, help="The port on 127.0.0.1.")) -> None:
     """Start the MLflow UI on this project's store, for this machine alone (127.0.0.1), and print where to look.
 
-    Besides its address it prints two comparisons: all methods on one setting, and SafeECGMatch over its lambda_sum,
-    sweeps included. Where MLFLOW_TRACKING_URI names a server, only the links are printed. Ctrl-C ends it.
+    Besides its address it prints links: to the table of all runs with test ACC and ECE, and, for each dataset and share
+    of unseen records, to charts of both by method, and of SafeECGMatch by lambda_sum, sweeps included. Where
+    MLFLOW_TRACKING_URI names a server, only the links are printed. Ctrl-C ends it.
 
     \b
     Examples:
@@ -36,16 +39,17 @@ def ui(port: int = typer.Option(5000, "--port", "-p", min=1, max=65535, help="Th
       safeecgmatch mlflow ui --port 5001
     """
     from safeecgmatch.config import load_params
-    from safeecgmatch.tracking.store import Store
-    from safeecgmatch.tracking.ui import comparison_links
+    from safeecgmatch.tracking.store import Store, one_sentence
+    from safeecgmatch.tracking.ui import links
     from safeecgmatch.tracking.ui import ui as start_ui
 
     params = load_params()
+    patience(seconds=10, retries=1)
     # A plain kill must end the server too: SystemExit lets the context manager below do so, as Ctrl-C does.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    with start_ui(port) as (address, process):
+    with one_sentence(), start_ui(port) as (address, process):
         print(f"MLflow UI: {address}")
-        for title, link in comparison_links(Store(), address, params).items():
+        for title, link in links(Store(), address, params).items():
             print(f"  {title}:\n    {link}")
         sys.stdout.flush()
         if process is not None:
@@ -66,7 +70,9 @@ def backfill_() -> None:
       safeecgmatch mlflow backfill
       MLFLOW_TRACKING_URI=http://127.0.0.1:5000 safeecgmatch mlflow backfill
     """
+    from safeecgmatch.tracking.store import one_sentence
     from safeecgmatch.tracking.uploader import backfill
 
-    uploaded, complete = backfill(Path())
+    with one_sentence():
+        uploaded, complete = backfill(Path())
     print(f"{uploaded} runs uploaded, {complete} were complete already.")

@@ -15,6 +15,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from safeecgmatch.cells import ROLES
+
 RECORD_FILE = "run.json"
 PACKAGES = ("dvc", "mlflow", "numpy", "safeecgmatch", "torch")
 # What says nothing about a run's code: DVC rewrites the first two; params.yaml is a profile's, and each cell's share of
@@ -80,6 +82,15 @@ def run_record(
 
 
 @dataclass(frozen=True)
+class CellFiles:
+    """Where a cell's files are at a moment."""
+
+    record: Path
+    folder: Path  # with config.yaml and history.csv
+    finished: bool  # the folder is that of runs/, and has all files
+
+
+@dataclass(frozen=True)
 class Cost:
     """Seconds spent on a cell, over all its processes: by the clock, and on the processor."""
 
@@ -133,14 +144,41 @@ def git_state(folder: Path) -> tuple[str, bool]:
 
 def tags(record: Mapping[str, Any]) -> dict[str, str]:
     """The tags of a run: everything one would search or group by."""
-    names = ("data_hash", "config_hash", "dvc_stage", "dvc_exp_name", "dvc_exp_baseline_rev")
+    hashes = ("config_hash", "data_hash", "fingerprint")
+    names = (*hashes, "dvc_stage", "dvc_exp_name", "dvc_exp_baseline_rev", "profile", "protocol", "device")
     return {
         **{key: "" if value is None else str(value) for key, value in record["cell"].items()},
-        **{name: record[name] for name in (*names, "profile", "protocol", "device")},
+        **{name: record[name] for name in names},
+        "role": ROLES[record["dvc_stage"].partition("@")[0]],
         "cell": record["path"],
         "cell_uid": record["uid"],
-        "git_commit": record["commit"] + ("-dirty" if record["dirty"] else ""),
+        # MLflow's own names: its UI shows them as the run's source.
+        "mlflow.source.name": f"stages/train.py {record['path']}",
+        "mlflow.source.type": "LOCAL",
+        "mlflow.source.git.commit": record["commit"],
+        "mlflow.source.git.dirty": str(record["dirty"]).lower(),
     }
+
+
+def run_name(record: Mapping[str, Any]) -> str:
+    """The cell's path; in a DVC experiment with its name, so that no two runs of a sweep are called alike."""
+    return " ".join(filter(None, (record["path"], record["dvc_exp_name"])))
+
+
+def params(config: Mapping[str, Any], profile: str) -> dict[str, str]:
+    """The params of a run: the resolved config without its hashes, by which nobody plots; they are tags."""
+    data = {key: value for key, value in config["data"].items() if key != "hash"}
+    kept = {key: value for key, value in config.items() if key not in ("config_hash", "fingerprint")}
+    return flat(kept | {"data": data, "profile": profile})
+
+
+def metric_name(column: str) -> str:
+    """`val_accuracy` of history.csv -> `val/accuracy`: MLflow draws the metrics before a slash as one group."""
+    group, separator, rest = column.replace("_", ".", 1).partition(".")
+    if separator and group in ("loss", "temperature", "val", "pseudo"):
+        return f"{group}/{rest}"
+    judged = column.endswith("_accuracy") or column in ("competes", "warnings")
+    return f"{'val' if judged else 'pseudo'}/{column}"
 
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:

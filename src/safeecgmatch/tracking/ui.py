@@ -1,4 +1,4 @@
-"""The MLflow UI on the right store, with links to comparisons that answer the study's questions."""
+"""The MLflow UI on the right store, with links to views that answer the study's questions."""
 
 from __future__ import annotations
 
@@ -12,48 +12,64 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from urllib.parse import quote
+from itertools import product
+from typing import Any
 
 from safeecgmatch.config import PROPOSED, Params
 from safeecgmatch.errors import UserError
-from safeecgmatch.tracking.address import ARTIFACTS, child_environment, ensure_store, is_remote, tracking_uri
+from safeecgmatch.tracking.address import ARTIFACTS, brief, child_environment, ensure_store, is_remote, tracking_uri
 from safeecgmatch.tracking.record import experiment_name
-from safeecgmatch.tracking.store import SUPERSEDED, Store
+from safeecgmatch.tracking.store import Store
 
 SECONDS_TO_START = 180.0
+SECONDS_TO_ANSWER = 5.0
+# What the button "Share" of the UI stores on an experiment to make a link that opens with columns, groups and charts.
+# MLflow documents the button, not the content; a UI that does not know it opens the plain table.
+SHARED_VIEW = "mlflow.sharedViewState."
+HEADLINE = ("test/acc", "test/ece")
+COLUMNS = [f"metrics.`{name}`" for name in (*HEADLINE, "val/accuracy", "cost/wall_seconds")] + [
+    f"tags.`{name}`" for name in ("dataset", "method", "ood", "seed", "role", "lambda_sum")
+]
+MOST_BARS = 20
 
 
-def comparison_links(store: Store, address: str, params: Params) -> dict[str, str]:
-    """The experiment itself, all methods on one setting, and SafeECGMatch over its lambda_sum; newest runs count."""
-    name = experiment_name(params.profile, params.protocol)
-    runs = [
-        run
-        for run in store.runs(name, "attributes.status = 'FINISHED' and tags.variant = 'full'")
-        if SUPERSEDED not in run.data.tags
+def run_table(condition: str, **state: Any) -> dict[str, Any]:
+    return {"searchFilter": condition, "selectedColumns": COLUMNS, "runsHiddenMode": "SHOW_ALL", **state}
+
+
+def comparison(condition: str, group: str) -> dict[str, Any]:
+    """Bars of the headline metrics, one for each value of the tag `group`: the mean over its runs."""
+    section = {"uuid": "headline", "name": "test", "display": True, "isReordered": False}
+    charts = [
+        {"uuid": name, "type": "BAR", "metricKey": name, "metricSectionId": section["uuid"], "displayName": name}
+        for name in HEADLINE
     ]
-    dataset, ood, seed = params.grid.datasets[0], params.grid.ood_levels[-1], params.grid.seeds[0]
-    setting = {"dataset": dataset, "ood": str(ood), "seed": str(seed)}
-    here = [run for run in runs if all(run.data.tags.get(key) == value for key, value in setting.items())]
-    usual = {"", str(params.lambda_sum)}
-    methods = {run.data.tags["method"]: run for run in reversed(here) if run.data.tags["lambda_sum"] in usual}
-    weights = {run.data.tags["lambda_sum"]: run for run in reversed(here) if run.data.tags["method"] == PROPOSED}
-    where = f"{dataset}, {ood} % OOD, seed {seed}"
-    links = {
-        f"{len(methods)} methods on {where}": list(methods.values()),
-        f"{len(weights)} values of lambda_sum on {where}": list(weights.values()),
-    }
-    return {
-        f"experiment {name}": f"{address}/#/experiments/{store.experiment_id(name)}/runs",
-        **{title: compare(address, chosen) for title, chosen in links.items()},
-    }
+    made = {"deleted": False, "isGenerated": False, "runsCountToCompare": MOST_BARS}
+    return run_table(
+        condition,
+        groupBy={"aggregateFunction": "average", "groupByKeys": [{"mode": "tag", "groupByData": group}]},
+        compareRunSections=[section | made],
+        compareRunCharts=[chart | made for chart in charts],
+    )
 
 
-def compare(address: str, runs: list) -> str:
-    if not runs:
-        return "no finished run yet"
-    ids = json.dumps([run.info.run_id for run in runs], separators=(",", ":"))
-    experiments = json.dumps(sorted({run.info.experiment_id for run in runs}), separators=(",", ":"))
-    return f"{address}/#/compare-runs?runs={quote(ids)}&experiments={quote(experiments)}"
+def links(store: Store, address: str, params: Params) -> dict[str, str]:
+    """Titles and addresses; the views behind them are stored with the experiment."""
+    name = experiment_name(params.profile, params.protocol)
+    experiment = store.experiment(name).experiment_id
+    page = f"{address}/#/experiments/{experiment}/runs?viewStateShareKey="
+    store.client.set_experiment_tag(experiment, f"{SHARED_VIEW}runs", json.dumps(run_table("")))
+    found = {f"all runs of {name}, with test ACC and ECE": f"{page}runs"}
+    for dataset, ood in product(params.grid.datasets, params.grid.ood_levels):
+        setting = f"attributes.status = 'FINISHED' and tags.dataset = '{dataset}' and tags.ood = '{ood}'"
+        baseline = f"{setting} and tags.role = 'main' and tags.dvc_exp_name = ''"
+        weights = f"{setting} and tags.method = '{PROPOSED}' and tags.variant = 'full' and tags.arm = ''"
+        for group, condition in (("method", baseline), ("lambda_sum", weights)):
+            key = f"{group}-{dataset}-{ood}"
+            store.client.set_experiment_tag(experiment, SHARED_VIEW + key, json.dumps(comparison(condition, group)))
+            who = f"{PROPOSED} by lambda_sum, sweeps included" if group == "lambda_sum" else "by method"
+            found[f"test ACC and ECE {who}: {dataset}, {ood} % unseen"] = f"{page}{key}&compareRunsMode=CHART"
+    return found
 
 
 @contextmanager
@@ -61,7 +77,9 @@ def ui(port: int) -> Iterator[tuple[str, subprocess.Popen[bytes] | None]]:
     """The UI's address and its process; a tracking server has its own UI, so there nothing is started."""
     uri = tracking_uri()
     if is_remote(uri):
-        yield uri.rstrip("/"), None
+        address = uri.rstrip("/")
+        check_server(address)
+        yield address, None
         return
     ensure_store()
     command = ["server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1", "--backend-store-uri", uri]
@@ -79,6 +97,18 @@ def ui(port: int) -> Iterator[tuple[str, subprocess.Popen[bytes] | None]]:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGTERM)
         process.wait()
+
+
+def check_server(address: str) -> None:
+    try:
+        urllib.request.urlopen(f"{address}/health", timeout=SECONDS_TO_ANSWER).close()
+    except urllib.error.HTTPError:
+        pass  # whoever refuses to answer is there
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"No MLflow server answers at {address}, which MLFLOW_TRACKING_URI names ({brief(error)}): start it, or "
+            f"unset MLFLOW_TRACKING_URI to see this project's own store."
+        ) from None
 
 
 def wait_until_up(address: str, process: subprocess.Popen[bytes]) -> None:

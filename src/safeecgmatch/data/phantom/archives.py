@@ -134,7 +134,7 @@ def first_and_sum(signal: Signal) -> list[tuple[int, int]]:
 
 
 def draw_age(rng: np.random.Generator) -> int | None:
-    """As PTB-XL gives an age: 300 stands for more than 89, a few are unknown."""
+    """As PTB-XL gives an age: 300 means more than 89, a few are unknown."""
     age = int(np.clip(rng.normal(60.0, 17.0), 18, 95))
     if rng.random() < 0.01:
         return None

@@ -31,7 +31,7 @@ class Population:
     """Which classes a dataset's records have, and by which diagnoses."""
 
     stream: int  # second word of every generator's seed: no other dataset's
-    shares: dict[str, float]  # of each class among all records; "several" and "none" stand for the rest
+    shares: dict[str, float]  # of each class among all records; "several" and "none" are the rest
     diagnoses: dict[str, tuple[Diagnosis, ...]]  # of each class; a class without any is healthy
 
 

@@ -68,7 +68,7 @@ class ECGMatch(Taught[ECGMatchSwitches]):
 
     @torch.no_grad()
     def _targets(self, bank: Bank, positions: Tensor, x_w: Tensor) -> Targets:
-        """Both networks in evaluation mode, in full precision: neighbours are told apart by small differences."""
+        """Both networks in evaluation mode, in full precision: neighbours differ little."""
         with torch.autocast(x_w.device.type, enabled=False):
             teacher = self.teacher_network()
             features = teacher.features(x_w)

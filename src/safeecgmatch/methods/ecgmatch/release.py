@@ -89,7 +89,7 @@ class ECGMatchRelease(Taught[ECGMatchSwitches]):
 
     @torch.no_grad()
     def _targets(self, positions: Tensor, x_w: Tensor) -> Targets:
-        """In full precision: neighbours are told apart by small differences."""
+        """In full precision: neighbours differ little."""
         assert self.bank is not None, "filled before the first step"
         with torch.autocast(x_w.device.type, enabled=False):
             teacher = self.teacher_network()

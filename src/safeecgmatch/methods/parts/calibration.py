@@ -32,7 +32,7 @@ def one_vs_all_calibration_loss(logits: Tensor, labels: Tensor, beta: Tensor, te
     """Eq. (14), L_ood-cal, with s = beta at y and 1 - beta elsewhere and r = one-vs-all probabilities of o / T:
 
     mean_i sum_k -s_ik ln(r_in,k + e) + mean_i max_k -(1 - s_ik) ln(r_out,k + e); the max runs over all k, y included.
-    The paper sums over the batch, and its min_k (of the logarithm, so the max of the loss) stands inside the sum over k
+    The paper sums over the batch, and its min_k (of the logarithm, so the max of the loss) is inside the sum over k
     and counts K times; here it counts once per record, as in CaliMatch.
     """
     outlier, inlier = one_vs_all_probabilities(logits / temperature)

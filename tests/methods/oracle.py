@@ -1,7 +1,7 @@
 """Whole iterations through the real loop, compared with an oracle that is written from the specification alone.
 
 `tagged_training` makes a cell whose networks and views are replaced. A `Probe` is a tiny smooth function of every
-sample with batch statistics, so what it says tells which records it saw, in which view and beside which others. A view
+sample with batch statistics, so what it says shows which records it saw, in which view and beside which others. A view
 is a fixed function of its kind and of how many such views of the same tensor came before in this iteration. Rows,
 positions and labels of records are unrelated to each other, and all is in double precision.
 
@@ -29,7 +29,7 @@ from safeecgmatch.engine.contract import Batch, Losses
 from safeecgmatch.engine.generators import Generators
 from safeecgmatch.engine.loop import Row, Training
 from safeecgmatch.engine.signals import SignalSet
-from tests.methods.toy import CLASSES, LEADS, ToySource, toy_training
+from tests.methods.harness import CLASSES, LEADS, ToySource, toy_training
 
 M = TypeVar("M", bound=nn.Module)
 SAMPLES, LABELLED, POOL, VALIDATION, BATCH = 12, 10, 22, 14, 4
@@ -38,7 +38,7 @@ RATE = 130  # samples per second: of this cell alone
 
 
 class Probe(nn.Module):
-    """Stands for `ResNet1D`, for any number of channels and samples."""
+    """In place of `ResNet1D`, for any number of channels and samples."""
 
     dim = 5
 
@@ -120,9 +120,9 @@ def replace_everywhere(patch: pytest.MonkeyPatch, original: Any, substitute: Any
 
 
 def tagged_sets() -> list[SignalSet]:
-    """Labelled, pool (with unseen records) and validation records of one store, in an order that tells nothing.
+    """Labelled, pool (with unseen records) and validation records of one store, in an order that says nothing.
 
-    Noise, with a wave that tells something about the class.
+    Noise, with a wave that says something about the class.
     """
     generator, sizes = torch.Generator().manual_seed(7), [LABELLED, POOL, VALIDATION]
     rows = torch.randperm(sum(sizes), generator=generator).split(sizes)
@@ -186,7 +186,7 @@ def found_in(x: Tensor, known: SignalSet) -> Tensor:
 
 @dataclass(frozen=True)
 class Expected:
-    """One iteration by the specification: unweighted terms, their weighted sum, and what the monitor is told."""
+    """One iteration by the specification: unweighted terms, their weighted sum, and what the monitor gets."""
 
     total: Tensor
     terms: dict[str, Tensor]
@@ -290,13 +290,13 @@ def monitored(done: list[Expected], drawn: list[Drawn], hidden: Tensor) -> Row:
     for prefix, parts in (("loss.", [one.terms for one in done]), ("", [one.rates for one in done])):
         for name in {name for part in parts for name in part}:
             row[prefix + name] = sum(part[name].item() for part in parts if name in part) / count
-    told = [
+    judged = [
         (one.accepted, one.pseudo, hidden[records.position_u if one.position is None else one.position])
         for one, records in zip(done, drawn, strict=True)
         if one.accepted is not None
     ]
-    if told:
-        accepted, pseudo, true = (torch.cat(parts) for parts in zip(*told, strict=True))
+    if judged:
+        accepted, pseudo, true = (torch.cat(parts) for parts in zip(*judged, strict=True))
         taken = int(accepted.sum())
         row["mask_rate"] = taken / len(accepted)
         row["pseudo_accuracy"] = float((pseudo == true)[accepted].double().mean()) if taken else None
