@@ -234,6 +234,7 @@ def overview_figures(params: Params, names: list[str]) -> list[Picture]:
             ]
         ),
         "refusal": "Accuracy on the open test set when the least certain records are refused.",
+        "roc": "ROC curves of the unseen-class scores on the open test set.",
     }
     return [Picture(name, caption) for name, caption in captions.items() if name in names]
 
@@ -250,7 +251,6 @@ def figures_by_setting(params: Params) -> list[Block]:
                 f"Accuracy and ECE on test at every epoch{dashed}. Validation alone chooses the epoch.",
             ),
             Picture(f"training_{where.ending}", "Training curves with their spread over seeds."),
-            Picture(f"roc_{where.ending}", "Unseen records found against seen records refused."),
             Picture(f"confusion_{where.ending}", "Confusion on the open test set."),
         ]
     return blocks

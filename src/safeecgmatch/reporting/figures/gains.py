@@ -38,14 +38,11 @@ WIDEST = 4  # a panel shows this many times the largest estimate; an interval ma
 def gain_panels(params: Params, names: list[str], height: float) -> tuple[Figure, list[tuple[Axes, Where, str]]]:
     """A panel per setting and metric, a line per name, the margin as a grey band."""
     margin = load_claims().margin
-    shown = [(where, metric) for where in places(params) for metric in METRICS]
-    columns = 2 if len(shown) <= 4 else 4
-    rows = -(-len(shown) // columns)
+    rows = len(params.grid.datasets)
     figure = Figure(figsize=(WIDTH, height * rows + 0.9), layout="constrained")
-    panels = figure.subplots(rows, columns, squeeze=False, sharey=True).ravel()
-    for axes in panels[len(shown) :]:
-        axes.set_visible(False)
-    for axes, (where, metric) in zip(panels, shown, strict=False):
+    panels = figure.subplots(rows, len(METRICS) * len(params.grid.ood_levels), squeeze=False, sharey=True).ravel()
+    shown = [(where, metric) for where in places(params) for metric in METRICS]
+    for axes, (where, metric) in zip(panels, shown, strict=True):
         axes.axvline(0, color=GREY, linewidth=0.8)
         axes.axvspan(-margin, margin, color=GREY, alpha=0.15, linewidth=0)
         axes.set_yticks(range(len(names)), names)
@@ -54,7 +51,7 @@ def gain_panels(params: Params, names: list[str], height: float) -> tuple[Figure
         for line in range(1, len(names), 2):
             axes.axhspan(line - 0.5, line + 0.5, color=GREY, alpha=0.06, linewidth=0)
         axes.set_title(f"{where.data}\n{where.ood} % OOD, {metric_name(metric)}")
-    return figure, [(axes, *place) for axes, place in zip(panels, shown, strict=False)]
+    return figure, [(axes, *place) for axes, place in zip(panels, shown, strict=True)]
 
 
 def _scale(axes: Axes, estimates: list[float], ends: list[float]) -> None:
@@ -78,8 +75,9 @@ def effects_figure(params: Params, results: Results) -> Figure:
     for axes, where, metric in panels:
         estimates, ends = [], []
         for height, row in enumerate(effects.values()):
-            gain = results.gain(where.dataset, where.ood, row.pair, metric) if row.pair else None
-            if gain and gain.summary:
+            assert row.pair
+            gain = results.gain(where.dataset, where.ood, row.pair, metric)
+            if gain.summary:
                 axes.plot([gain.low, gain.high], [height, height], color=colours[row.section], linewidth=1.2)
                 axes.plot(gain.summary.mean, height, "o", color=colours[row.section], markersize=4)
                 estimates.append(gain.summary.mean)
@@ -108,7 +106,8 @@ def forest_figure(params: Params, gains: pd.DataFrame) -> Figure:
             which = list(readings).index(row["candidate"])
             height = rivals.index(row["rival"]) + 0.8 * ((which + 0.5) / len(readings) - 0.5)
             _interval(axes, row, height)
-        _scale(axes, list(members["estimate"]), list(members[["low", "high"]].stack().dropna()))
+        ends = [end for end in (*members["low"], *members["high"]) if not math.isnan(end)]
+        _scale(axes, list(members["estimate"]), ends)
     handles = [_handle(look(row)["marker"], "black", text) for row, text in readings.items()]
     handles += [_handle("s", colour, relation) for relation, colour in RELATIONS.items()] if readings else []
     figure.legend(handles=handles, loc="outside lower center", ncols=4)

@@ -30,10 +30,10 @@ from safeecgmatch.reporting.figures.style import (
 )
 from safeecgmatch.reporting.names import metric_name
 from safeecgmatch.reporting.published import published
-from safeecgmatch.reporting.results import Results, RunsOf
+from safeecgmatch.reporting.results import Results
 from safeecgmatch.reporting.rows import entries, trainings
 
-OTHERS, PUBLISHED = "the others", "SafeECGMatch (published)"  # which the paper prints once
+PUBLISHED = "SafeECGMatch (published)"
 BEST = 5  # curves in colour, and SafeECGMatch at its best
 
 
@@ -43,48 +43,51 @@ def tradeoff_figure(params: Params, results: Results) -> Figure:
     panels of a dataset share their axes.
     """
     figure, panels = setting_panels(params, 3.3)
-    printed = published("benchmark")
     first_of: dict[str, Axes] = {}
     for axes, where in panels:
-        if where.dataset in first_of:
-            axes.sharex(first_of[where.dataset])
-            axes.sharey(first_of[where.dataset])
-        first_of.setdefault(where.dataset, axes)
-        readings = {}
-        for entry in entries(params):
-            ours = [results.value(where.dataset, entry.runs(where.ood), metric).summary for metric in ("ece", "acc")]
-            paper = [printed.get((where.dataset, entry.method, where.ood, metric)) for metric in ("ece", "acc")]
-            style = {**look(entry.key), "markersize": 9 if entry.method == PROPOSED else 6, "linestyle": ""}
-            if where.real and paper[0] and paper[1] and (entry.method != PROPOSED or not readings):
-                name = PUBLISHED if entry.method == PROPOSED else entry.label
-                hollow = {"markerfacecolor": "none", "markeredgewidth": 1.1, "alpha": 0.8, "zorder": 1.5}
-                axes.plot(paper[0].mean, paper[1].mean, **(style | hollow), label=name)
-            if entry.method == PROPOSED:
-                readings[entry] = ours
-            if ours[0] and ours[1]:
-                (x_low, x_high), (y_low, y_high) = (
-                    within_unit(one.mean, np.nan_to_num(one.std)) for one in ours if one
-                )
-                x, y = ours[0].mean, ours[1].mean
-                axes.plot([x_low, x_high], [y, y], color=style["color"], linewidth=0.6, alpha=0.6)
-                axes.plot([x, x], [y_low, y_high], color=style["color"], linewidth=0.6, alpha=0.6)
-                axes.plot(x, y, **style, markeredgecolor="black", markeredgewidth=0.5, label=entry.label, zorder=3)
-        for (one, first), (other, second) in combinations(readings.items(), 2):
-            if (one.row == other.row or one.branch == other.branch) and all([*first, *second]):
-                ends = [[value.mean for value in pair if value] for pair in zip(first, second, strict=True)]
-                axes.plot(*ends, color=look(f"{PROPOSED}@fused")["color"], linewidth=0.9)
+        first = first_of.setdefault(where.dataset, axes)
+        if first is not axes:
+            axes.sharex(first)
+            axes.sharey(first)
+        _tradeoff(axes, params, results, where)
         axes.set(xlabel="ECE (lower is better)", ylabel="ACC", title=where.title)
         axes.xaxis.set_major_locator(MaxNLocator(6))
         if not axes.lines:
             say_nothing(axes)
-    hollow = "; hollow: published" if any(where.real for where in places(params)) else ""
     legend_below(figure, params)
+    hollow = "; hollow: published" if any(where.real for where in places(params)) else ""
     set_headline(
         figure,
         f"Accuracy against calibration (study {params.profile}, protocol {params.protocol}), mean ± standard deviation "
         f"over seeds{hollow}",
     )
     return figure
+
+
+def _tradeoff(axes: Axes, params: Params, results: Results, where: Where) -> None:
+    printed = published("benchmark") if where.real else {}
+    first_of = {entry.method: entry for entry in reversed(entries(params))}  # the paper prints SafeECGMatch once
+    own: dict[tuple[str, str], list[float]] = {}
+    for entry in entries(params):
+        mark = {**look(entry.key), "markersize": 9 if entry.method == PROPOSED else 6, "linestyle": ""}
+        keys = [(where.dataset, entry.method, where.ood, metric) for metric in ("ece", "acc")]
+        paper = [printed[key].mean for key in keys if key in printed]
+        if len(paper) == 2 and entry == first_of[entry.method]:
+            name = PUBLISHED if entry.method == PROPOSED else entry.label
+            axes.plot(*paper, **mark, markerfacecolor="none", markeredgewidth=1.1, alpha=0.8, zorder=1.5, label=name)
+        ours = [value for metric in ("ece", "acc") if (value := where.value(results, entry.key, metric))]
+        if len(ours) < 2:
+            continue
+        x, y = (value.mean for value in ours)
+        spans = [within_unit(value.mean, np.nan_to_num(value.std)) for value in ours]
+        axes.plot(spans[0], [y, y], color=mark["color"], linewidth=0.6, alpha=0.6)
+        axes.plot([x, x], spans[1], color=mark["color"], linewidth=0.6, alpha=0.6)
+        axes.plot(x, y, **mark, markeredgecolor="black", markeredgewidth=0.5, zorder=3, label=entry.label)
+        if entry.method == PROPOSED:
+            own[entry.row, entry.branch] = [x, y]
+    for (one, first), (other, second) in combinations(own.items(), 2):
+        if set(one) & set(other):
+            axes.plot(*zip(first, second, strict=True), color=look(PROPOSED)["color"], linewidth=0.9)
 
 
 def _best_curves(
@@ -121,7 +124,7 @@ def _best_curves(
                 label=label,
             )  # fmt: skip
         if len(ranked) > len(shown):
-            axes.plot([], [], color=PALE, label=OTHERS)
+            axes.plot([], [], color=PALE, label="the others")
         axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=6.5, handlelength=1.6)
         drawn.append(axes)
     return drawn
@@ -133,6 +136,7 @@ def refusal_figure(params: Params, frame: pd.DataFrame) -> Figure:
     columns = ("refused", "accuracy")
     for axes in _best_curves(panels, params, frame, columns, lambda where, row, curve: float(curve.mean())):
         axes.set(xlabel="refused share", ylabel="accuracy on the rest")
+        axes.tick_params(labelleft=True)  # the left panel, which would have them, may be empty
     set_headline(
         figure,
         "Refusing the least certain records of the open test set, mean over seeds: the best five by mean accuracy (in "
@@ -144,10 +148,9 @@ def refusal_figure(params: Params, frame: pd.DataFrame) -> Figure:
 def roc_figure(params: Params, results: Results, frame: pd.DataFrame) -> Figure:
     """How well unseen classes are told from seen ones: the share of unseen records that are found against false alarms,
     mean over seeds at each share of false alarms."""
-    runs = {entry.key: entry for entry in entries(params)}
 
     def auroc(where: Where, row: str, curve: pd.Series) -> float:
-        known = results.value(where.dataset, runs[row].runs(where.ood), "auroc").summary
+        known = where.value(results, row, "auroc")
         return known.mean if known else float(np.trapezoid(curve, curve.index))
 
     figure, panels = setting_panels(params, 2.8, subplot_kw={"box_aspect": 1})
@@ -157,8 +160,8 @@ def roc_figure(params: Params, results: Results, frame: pd.DataFrame) -> Figure:
         axes.set(xlim=(0, 1), ylim=(0, 1.01))
     set_headline(
         figure,
-        "Unseen classes in the open test set: ROC curves, mean over seeds; the best five, with AUROC, and SafeECGMatch's "
-        "best",
+        "Unseen classes in the open test set: ROC curves, mean over seeds; the best five, with AUROC, and "
+        "SafeECGMatch's best",
     )
     return figure
 
@@ -170,18 +173,10 @@ def purity_figure(params: Params, results: Results) -> Figure:
     for axes, where in panels:
         axes.axvline(where.ood / 100, color=GREY, linestyle="--", linewidth=1)
         for index, row in enumerate(rows):
-            runs = RunsOf(row, where.ood)
-            seeds = results.by_seed(where.dataset, runs, "accepted_unseen", "training")
-            accepted = results.value(where.dataset, runs, "accepted", "training").summary
-            axes.plot(
-                list(seeds.values()),
-                [index] * len(seeds),
-                **look(row),
-                linestyle="",
-                alpha=0.8,
-                markersize=5,
-            )
-            trained = results.value(where.dataset, runs, "acc").summary
+            seeds = where.seeds(results, row, "accepted_unseen", "training")
+            accepted = where.value(results, row, "accepted", "training")
+            axes.plot(seeds, [index] * len(seeds), **look(row), linestyle="", alpha=0.8, markersize=5)
+            trained = where.value(results, row, "acc")
             text = f"{accepted.mean:.2f}" if accepted else "none" if trained else "no runs"
             axes.text(1.02, index, text, transform=axes.get_yaxis_transform(), va="center", fontsize=6, color=GREY)
         axes.text(1.02, -0.9, "accepted", transform=axes.get_yaxis_transform(), va="center", fontsize=6, color=GREY)
@@ -213,7 +208,7 @@ def _scatter(
 ) -> None:
     ends = []
     for entry in entries(params):
-        ours = results.value(where.dataset, entry.runs(where.ood), metric).summary
+        ours = where.value(results, entry.key, metric)
         paper = printed.get((where.dataset, entry.method, where.ood, metric))
         if ours and paper:
             ends += [ours.mean, paper.mean]

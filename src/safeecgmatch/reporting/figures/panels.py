@@ -58,7 +58,7 @@ def reliability_grid(params: Params, frame: pd.DataFrame, where: Where) -> Figur
             pooled.index, pooled["accuracy"], 1 / BINS, align="edge", color=look(row)["color"], alpha=0.5,
             edgecolor="white", linewidth=0.5,
         )  # fmt: skip
-        for lower, count in pooled["count"].items():
+        for lower, count in zip(pooled.index, pooled["count"], strict=True):
             axes.text(lower + 0.5 / BINS, 0.02, f"{count}", rotation=90, ha="center", va="bottom", fontsize=4.5)
         axes.plot([0, 1], [0, 1], "--", color=GREY, linewidth=0.8)
         axes.set(xlim=(0, 1), ylim=(0, 1), yticks=[0, 0.5, 1])

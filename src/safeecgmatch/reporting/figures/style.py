@@ -18,7 +18,9 @@ from PIL import Image
 
 from safeecgmatch.config import PROPOSED, Params
 from safeecgmatch.reporting.names import data_name
+from safeecgmatch.reporting.results import Results, RunsOf
 from safeecgmatch.reporting.rows import entries
+from safeecgmatch.reporting.statistics import Summary
 
 # A row's colour and marker are its own in every figure of every report. Red is SafeECGMatch: dark in its main run,
 # pale in another reading of the temperatures.
@@ -82,6 +84,17 @@ class Where:
 
     def by_row(self, frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
         return {str(row): lines for row, lines in self.rows_of(frame).groupby("row", sort=False)}
+
+    def value(self, results: Results, row: str, metric: str, scaling: str = "none") -> Summary | None:
+        """Over the seeds of a row, as plots/ names it."""
+        return results.value(self.dataset, self._runs(row), metric, scaling).summary
+
+    def seeds(self, results: Results, row: str, metric: str, scaling: str = "none") -> list[float]:
+        return list(results.by_seed(self.dataset, self._runs(row), metric, scaling).values())
+
+    def _runs(self, row: str) -> RunsOf:
+        runs, _, branch = row.partition("@")
+        return RunsOf(runs, self.ood, branch)
 
 
 def places(params: Params) -> list[Where]:
@@ -147,11 +160,10 @@ def say_nothing(axes: Axes, why: str = "no runs") -> None:
 
 def setting_panels(params: Params, height: float, **options: Any) -> tuple[Figure, list[tuple[Axes, Where]]]:
     """A panel per dataset and OOD level, a row of panels per dataset."""
-    columns = max(len(params.grid.ood_levels), 1)
-    rows = max(len(params.grid.datasets), 1)
+    rows = len(params.grid.datasets)
     figure = Figure(figsize=(WIDTH, height * rows + 0.4), layout="constrained")
-    panels = figure.subplots(rows, columns, squeeze=False, **options).ravel()
-    return figure, list(zip(panels, places(params), strict=False))
+    panels = figure.subplots(rows, len(params.grid.ood_levels), squeeze=False, **options).ravel()
+    return figure, list(zip(panels, places(params), strict=True))
 
 
 def panel_grid(
