@@ -1,9 +1,10 @@
 """What the thread that uploads to MLflow takes from the training beside it.
 
 One training, in blocks with and without upload in turns. With upload an evaluation is written every ten iterations, as
-in the demo; the other profiles do so every thousand. A block also opens its run, which a cell does once. The thread cannot hold up the training for longer than it computes itself,
-so its processor time in relation to the training's bounds the slowdown, on a busy machine too; the clock is printed
-beside it. Importing mlflow, once per process, is timed apart. The bound is 2 %.
+in the demo (the other profiles do so every thousand), and each block opens a run, as a cell does once. The thread
+cannot hold up the training for longer than it computes itself, so its processor time in relation to the training's
+bounds the slowdown, on a busy machine too; the clock is printed beside it. Importing mlflow is timed apart. The bound
+is 2 %.
 
 Example: python benchmarks/upload.py --method fixmatch
 """
