@@ -16,7 +16,7 @@ from tests.micro import Project
 BENCHMARKS = ROOT / "benchmarks"
 TESTED = {
     "adoption", "cell_overhead", "full_budget", "gpu_plan", "ingest", "open_set", "predict", "propagation", "report",
-    "same_runs", "train_step",
+    "same_runs", "train_step", "upload",
 }  # fmt: skip
 
 
@@ -132,3 +132,10 @@ def test_train_step_methods(here: Here) -> None:
 )
 def test_train_step(here: Here, command: str, options: tuple[str, ...], line: str) -> None:
     assert line in here("train_step", command, *options, "--threads", "1")
+
+
+def test_upload(tmp_path: Path) -> None:
+    printed = alone(
+        "upload", "--method", "supervised", "--seconds", "0.5", "--rounds", "1", "--width", "4", cwd=tmp_path
+    )
+    assert "with upload" in printed and "the uploading thread" in printed

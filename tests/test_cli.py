@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
-import time
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-import yaml
 from typer.testing import CliRunner
 
 from safeecgmatch.cells import cells
@@ -160,50 +157,3 @@ def test_a_wrong_option_gets_a_sentence(project: Path, arguments: list[str], sen
     command = [sys.executable, "-m", "safeecgmatch.cli", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode != 0 and sentence in done.stderr and "Traceback" not in done.stderr
-
-
-@pytest.mark.slow
-def test_the_ui_shows_the_store_and_links_to_comparisons(
-    tmp_path: Path, project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import socket
-    import urllib.request
-
-    from tests.test_tracking import log_cell
-
-    from safeecgmatch.tracking.address import ensure_store
-    from safeecgmatch.tracking.store import Store
-
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    ensure_store()
-    params = yaml.safe_load((project / "params.yaml").read_text())
-    setting = f"{params['grid']['ood_levels'][-1]}/{params['grid']['seeds'][0]}"
-    for method in ("supervised", "fixmatch"):
-        assert log_cell(f"{params['grid']['datasets'][0]}/{method}/{setting}")["logged"]
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "safeecgmatch.cli", "mlflow", "ui", "--port", str(port)],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"PYTHONUNBUFFERED": "1"},
-    )
-    try:
-        assert process.stdout is not None
-        lines = []
-        deadline = time.monotonic() + 300
-        while "Press Ctrl-C to end it.\n" not in lines:
-            assert time.monotonic() < deadline
-            lines.append(process.stdout.readline())
-            assert lines[-1], "the UI ended early"
-        text = "".join(lines)
-        assert f"MLflow UI: http://127.0.0.1:{port}" in text and "2 methods on ptbxl" in text
-        assert "0 values of lambda_sum" in text and "no finished run yet" in text
-        for run in Store().runs("safeecgmatch-demo-paper", ""):
-            assert run.info.run_id in text
-        page = f"http://127.0.0.1:{port}/get-artifact?run_uuid={run.info.run_id}&path=reliability.png"
-        with urllib.request.urlopen(page, timeout=60) as answer:
-            assert answer.read(8) == b"\x89PNG\r\n\x1a\n"
-    finally:
-        process.send_signal(2)
-        process.wait()

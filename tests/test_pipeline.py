@@ -97,7 +97,7 @@ def test_mlflow_has_one_finished_run_per_cell_with_the_metrics_of_the_csv(study)
         rows = reported[(reported["cell"] == cell.path) & reported["metric"].isin(METRICS)].set_index("metric")["value"]
         assert len(rows) >= 8
         for metric, value in rows.items():
-            assert mine[f"metrics.test.{metric}"].item() == pytest.approx(value, abs=1e-9), (cell.path, metric)
+            assert mine[f"metrics.test/{metric}"].item() == pytest.approx(value, abs=1e-9), (cell.path, metric)
 
 
 def test_the_run_records_point_back_to_commit_and_config(study):

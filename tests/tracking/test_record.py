@@ -76,7 +76,7 @@ def test_tags_name_everything_one_searches_by(monkeypatch: pytest.MonkeyPatch) -
         "dvc_stage": "train@x",
         "dvc_exp_name": "sunny-dog",
         "dvc_exp_baseline_rev": "",
-        "mlflow.source.name": f"stages/train.py {path}",
+        "mlflow.source.name": "stages/train.py",
         "mlflow.source.type": "LOCAL",
         "mlflow.source.git.commit": "c0ffee",
         "mlflow.source.git.dirty": "true",

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
+import pytest
+
+from safeecgmatch.errors import UserError
 from safeecgmatch.tracking.store import Store
-from tests.tracking.written import make_config, make_record, runs
+from tests.tracking.written import EXPERIMENT, make_config, make_record, runs
 
 
 def test_a_run_whose_creation_went_unanswered_is_found_again(project: Path) -> None:
@@ -13,3 +17,36 @@ def test_a_run_whose_creation_went_unanswered_is_found_again(project: Path) -> N
     record = make_record(config, "ptbxl/fixmatch/30/1")
     assert Store().open_run(record, config) == Store().open_run(record, config)
     assert len(runs()) == 1
+
+
+def test_an_experiment_says_what_to_look_at_and_opens_for_training(project: Path) -> None:
+    Store().experiment(EXPERIMENT)
+    tags = Store().client.get_experiment_by_name(EXPERIMENT).tags
+    assert tags["mlflow.experimentKind"] == "custom_model_development"
+    for word in ("test/acc", "test/ece", "`val/`", "`loss/`", "`pseudo/`", "`temperature/`", "`cost/`", "method"):
+        assert word in tags["mlflow.note.content"]
+
+
+def test_a_store_that_was_moved_says_once_where_its_artifacts_are(
+    project: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Store().experiment(EXPERIMENT)
+    assert not capsys.readouterr().err
+    moved = tmp_path_factory.mktemp("moved")
+    shutil.copy(project / "mlflow.db", moved)
+    monkeypatch.chdir(moved)
+    store = Store()
+    for _ in range(2):
+        store.experiment(EXPERIMENT)
+    told = capsys.readouterr().err
+    assert told.count("was copied or moved") == 1 and told.count("\n") == 1
+    assert f"{project}/mlartifacts/{EXPERIMENT}" in told and f"{moved}/mlartifacts" in told and "backfill" in told
+
+
+def test_an_address_that_mlflow_cannot_use_is_told_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "htp://127.0.0.1:5000")
+    with pytest.raises(UserError, match=r"MLFLOW_TRACKING_URI is htp://127.0.0.1:5000, which MLflow cannot use"):
+        Store()

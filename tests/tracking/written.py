@@ -26,10 +26,11 @@ METRICS = {"acc": 0.5, "ece": 0.125, "auroc": None}
 
 
 def make_config(path: str, config_hash: str = "abc") -> dict[str, Any]:
-    dataset, method, ood, seed = path.split("/")
+    dataset, row, ood, seed = path.split("/")
+    method, _, arm = row.partition("-")
     cell = {"dataset": dataset, "method": method, "ood": int(ood), "seed": int(seed)}
     return {
-        "cell": cell | {"variant": "full", "lambda_sum": None, "arm": ""},
+        "cell": cell | {"variant": "full", "lambda_sum": None, "arm": arm},
         "protocol": "paper",
         "module": method,
         "train": {"batch": 32, "threads": 1},
@@ -40,12 +41,12 @@ def make_config(path: str, config_hash: str = "abc") -> dict[str, Any]:
     }
 
 
-def make_record(config: dict[str, Any], path: str, uid: str = "u") -> dict[str, Any]:
+def make_record(config: dict[str, Any], path: str, uid: str = "u", stage: str = "train@x") -> dict[str, Any]:
     return run_record(
         config,
         profile="demo",
         path=path,
-        stage="train@x",
+        stage=stage,
         code={},
         device="cpu",
         uid=uid,
@@ -56,11 +57,11 @@ def make_record(config: dict[str, Any], path: str, uid: str = "u") -> dict[str, 
 class Training:
     """Writes the files of a cell as its training does, with nothing learnt."""
 
-    def __init__(self, path: str, config_hash: str = "abc", uid: str | None = None) -> None:
+    def __init__(self, path: str, config_hash: str = "abc", uid: str | None = None, stage: str = "train@x") -> None:
         self.path, self.config = path, make_config(path, config_hash)
         self.scratch = Scratch.of(path, self.config["fingerprint"])
         self.folder = self.scratch.folder
-        self.record = make_record(self.config, path, uid or uuid.uuid4().hex)
+        self.record = make_record(self.config, path, uid or uuid.uuid4().hex, stage)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.scratch.config.write_text(yaml.safe_dump(self.config))
         write_json(self.scratch.record, self.record)

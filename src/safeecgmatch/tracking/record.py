@@ -153,7 +153,7 @@ def tags(record: Mapping[str, Any]) -> dict[str, str]:
         "cell": record["path"],
         "cell_uid": record["uid"],
         # MLflow's own names: its UI shows them as the run's source.
-        "mlflow.source.name": f"stages/train.py {record['path']}",
+        "mlflow.source.name": "stages/train.py",
         "mlflow.source.type": "LOCAL",
         "mlflow.source.git.commit": record["commit"],
         "mlflow.source.git.dirty": str(record["dirty"]).lower(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sqlite3
 import sys
 import tempfile
@@ -53,6 +54,7 @@ T = TypeVar("T")
 @contextmanager
 def one_sentence() -> Iterator[None]:
     """For commands: trouble with a store, a server or a disk ends them with its reason."""
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # it logs a traceback of what it raises
     try:
         yield
     except (MlflowException, sqlite3.Error, OSError) as error:

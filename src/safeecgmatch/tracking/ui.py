@@ -27,49 +27,54 @@ SECONDS_TO_ANSWER = 5.0
 # MLflow documents the button, not the content; a UI that does not know it opens the plain table.
 SHARED_VIEW = "mlflow.sharedViewState."
 HEADLINE = ("test/acc", "test/ece")
-COLUMNS = [f"metrics.`{name}`" for name in (*HEADLINE, "val/accuracy", "cost/wall_seconds")] + [
-    f"tags.`{name}`" for name in ("dataset", "method", "ood", "seed", "role", "lambda_sum")
+COLUMNS = [f"metrics.`{name}`" for name in HEADLINE] + [
+    f"tags.`{name}`" for name in ("dataset", "method", "ood", "seed", "role", "dvc_exp_name")
 ]
 MOST_BARS = 20
 
 
-def run_table(condition: str, **state: Any) -> dict[str, Any]:
-    return {"searchFilter": condition, "selectedColumns": COLUMNS, "runsHiddenMode": "SHOW_ALL", **state}
+def run_table(condition: str) -> dict[str, Any]:
+    return {"searchFilter": condition, "selectedColumns": COLUMNS, "runsHiddenMode": "SHOW_ALL"}
 
 
 def comparison(condition: str, group: str) -> dict[str, Any]:
     """Bars of the headline metrics, one for each value of the tag `group`: the mean over its runs."""
-    section = {"uuid": "headline", "name": "test", "display": True, "isReordered": False}
-    charts = [
-        {"uuid": name, "type": "BAR", "metricKey": name, "metricSectionId": section["uuid"], "displayName": name}
-        for name in HEADLINE
-    ]
-    made = {"deleted": False, "isGenerated": False, "runsCountToCompare": MOST_BARS}
-    return run_table(
-        condition,
-        groupBy={"aggregateFunction": "average", "groupByKeys": [{"mode": "tag", "groupByData": group}]},
-        compareRunSections=[section | made],
-        compareRunCharts=[chart | made for chart in charts],
-    )
+    own = {"isGenerated": False, "deleted": False}
+    section = own | {"uuid": "headline", "name": "test", "display": True, "isReordered": False, "columns": 2}
+    chart = own | {"type": "BAR", "metricSectionId": section["uuid"], "runsCountToCompare": MOST_BARS}
+    return run_table(condition) | {
+        "groupBy": {"aggregateFunction": "average", "groupByKeys": [{"mode": "tag", "groupByData": group}]},
+        "compareRunSections": [section],
+        "compareRunCharts": [chart | {"uuid": name, "metricKey": name, "displayName": name} for name in HEADLINE],
+        "chartsSearchFilter": f"^({'|'.join(HEADLINE)})$",  # without it the UI adds a chart for every metric
+    }
 
 
 def links(store: Store, address: str, params: Params) -> dict[str, str]:
     """Titles and addresses; the views behind them are stored with the experiment."""
-    name = experiment_name(params.profile, params.protocol)
-    experiment = store.experiment(name).experiment_id
-    page = f"{address}/#/experiments/{experiment}/runs?viewStateShareKey="
-    store.client.set_experiment_tag(experiment, f"{SHARED_VIEW}runs", json.dumps(run_table("")))
-    found = {f"all runs of {name}, with test ACC and ECE": f"{page}runs"}
+    name, done = experiment_name(params.profile, params.protocol), "attributes.status = 'FINISHED'"
+    views = [("all runs, with test ACC and ECE", "runs", run_table(""))]
     for dataset, ood in product(params.grid.datasets, params.grid.ood_levels):
-        setting = f"attributes.status = 'FINISHED' and tags.dataset = '{dataset}' and tags.ood = '{ood}'"
-        baseline = f"{setting} and tags.role = 'main' and tags.dvc_exp_name = ''"
-        weights = f"{setting} and tags.method = '{PROPOSED}' and tags.variant = 'full' and tags.arm = ''"
-        for group, condition in (("method", baseline), ("lambda_sum", weights)):
-            key = f"{group}-{dataset}-{ood}"
-            store.client.set_experiment_tag(experiment, SHARED_VIEW + key, json.dumps(comparison(condition, group)))
-            who = f"{PROPOSED} by lambda_sum, sweeps included" if group == "lambda_sum" else "by method"
-            found[f"test ACC and ECE {who}: {dataset}, {ood} % unseen"] = f"{page}{key}&compareRunsMode=CHART"
+        condition = f"{done} and {of(dataset, ood)} and tags.role = 'main' and tags.dvc_exp_name = ''"
+        title = f"test ACC and ECE by method, {dataset} with {ood} % unseen"
+        views.append((title, f"methods-{dataset}-{ood}", comparison(condition, "method")))
+    for dataset, ood in product(params.sensitivity.datasets, params.sensitivity.ood_levels):
+        cells = f"tags.method = '{PROPOSED}' and tags.variant = 'full' and tags.arm = ''"
+        title = f"{PROPOSED} by lambda_sum, sweeps included, {dataset} with {ood} % unseen"
+        view = comparison(f"{done} and {of(dataset, ood)} and {cells}", "lambda_sum")
+        views.append((title, f"weights-{dataset}-{ood}", view))
+    experiment = store.experiment(name).experiment_id
+    page = f"{address}/#/experiments/{experiment}/runs?workflowType=machine_learning"
+    found = {}
+    for title, key, view in views:
+        store.client.set_experiment_tag(experiment, SHARED_VIEW + key, json.dumps(view))
+        mode = "CHART" if "groupBy" in view else "TABLE"
+        found[title] = f"{page}&compareRunsMode={mode}&viewStateShareKey={key}"
     return found
+
+
+def of(dataset: str, ood: int) -> str:
+    return f"tags.dataset = '{dataset}' and tags.ood = '{ood}'"
 
 
 @contextmanager
