@@ -19,6 +19,7 @@ from tests.conftest import ROOT
 from tests.predicting.conftest import Made
 from tests.predicting.test_running import predict
 from tests.predicting.test_trained import assert_same_bytes, damage
+from tests.test_docs import broken_links
 
 CELL = "ptbxl/safeecgmatch/60/1"
 RECORD = {"commit": "0123456789abcdef", "dirty": False, "profile": "cpu"}
@@ -138,3 +139,4 @@ def test_published_models_can_be_used(folder: Path) -> None:
     assert not trained.summary["generated_ecgs"] and not trained.summary["dirty"]
     assert f"| {trained.summary['metrics']['acc']:.3f} |" in card and f"predict models/{folder.name} " in card
     assert (folder / "model.safetensors").stat().st_size < 2_500_000
+    assert broken_links(f"models/{folder.name}/README.md", card) == []
