@@ -1,19 +1,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from PIL import Image
 
-from safeecgmatch.metrics import ece
 from safeecgmatch.reporting.figures import all_figures, gains, overview, panels
-from safeecgmatch.reporting.figures.style import COLOURS, MARKERS, Where, save, within_unit
+from safeecgmatch.reporting.figures.style import LOOKS, STYLE, Where, line_of, look, save, shown_rows, within_unit
 from safeecgmatch.reporting.results import Results
 from tests.reporting.conftest import Study
-from tests.reporting.synthetic import BASELINES, paper_params
+from tests.reporting.synthetic import BASELINES, make_params, paper_params
 
 HERE = Where("cinc21", 60, "Generated (CinC21)", False)
 ROWS = len(BASELINES) + 4  # four readings of SafeECGMatch
@@ -25,7 +28,8 @@ def results(study: Study) -> Results:
 
 
 def gains_frame(generated: bool = False) -> pd.DataFrame:
-    common = {"scaling": "none", "rival": "calimatch", "reading": "fused", "generated": generated, "ood": 60}
+    common = {"scaling": "none", "rival": "calimatch", "reading": "fused", "generated": generated, "ood": 60,
+              "candidate": "safeecgmatch@fused"}  # fmt: skip
     return pd.DataFrame(
         [
             {
@@ -42,70 +46,122 @@ def gains_frame(generated: bool = False) -> pd.DataFrame:
     )
 
 
-def test_no_two_rows_look_alike() -> None:
-    assert len({(COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]) for i in range(ROWS)}) == ROWS
+def drawn(axes: Axes) -> dict[str, Any]:
+    """What the legend names, with its points."""
+    return {str(line.get_label()): line for line in axes.lines if not str(line.get_label()).startswith("_")}
+
+
+def test_a_method_looks_the_same_in_every_study_and_like_no_other(study: Study) -> None:
+    rows = list(shown_rows(study.params))
+    assert len({tuple(look(row).values()) for row in rows}) == ROWS == len(LOOKS) == len(set(LOOKS.values()))
+    assert look("uda") == look("uda") != look("flexmatch")  # a thirteenth: by its name, whatever else there is
+    assert tuple(look("uda").values()) not in LOOKS.values()
+    few = make_params(grid={"methods": ["calimatch"]})
+    assert list(shown_rows(few)) == ["calimatch", "safeecgmatch@fused", "safeecgmatch@time"]
+    axes = overview.tradeoff_figure(few, Results(study.evaluation.metrics, study.evaluation.runs)).axes[0]
+    assert drawn(axes)["CaliMatch"].get_color() == look("calimatch")["color"]
+
+
+def test_safeecgmatch_alone_is_red() -> None:
+    def is_red(row: str) -> bool:
+        red, green, blue = to_rgb(look(row)["color"])
+        return red > 0.7 and max(green, blue) < 0.75 * red and abs(green - blue) < 0.2
+
+    assert [row for row in [*LOOKS, "uda", "flexmatch", "mixmatch"] if is_red(row)] == [
+        row for row in LOOKS if row.startswith("safeecgmatch")
+    ]
+    assert look("safeecgmatch") == look("safeecgmatch@fused")
+    assert [line_of(f"safeecgmatch@{branch}")["linestyle"] for branch in ("fused", "time")] == ["-", "--"]
 
 
 def test_tradeoff_of_generated_data_shows_ours_alone_on_shared_axes(study: Study, results: Results) -> None:
-    axes = overview.tradeoff_figure(study.params, results).axes
+    figure = overview.tradeoff_figure(study.params, results)
+    axes = figure.axes
+    assert "study demo, protocol paper" in figure.get_suptitle() and "published" not in figure.get_suptitle()
     assert [a.get_title() for a in axes] == [
-        f"Generated ({name}), {ood} % OOD, ours (demo, paper)" for name in ("PTB-XL", "CinC21") for ood in (30, 60)
+        f"Generated ({name}), {ood} % OOD" for name in ("PTB-XL", "CinC21") for ood in (30, 60)
     ]
     assert axes[0].get_xlim() == axes[1].get_xlim() != axes[2].get_xlim() == axes[3].get_xlim()
     means = study.evaluation.plots["accuracy_ece"].set_index(["dataset", "ood", "row"])
-    drawn = {c.get_label(): c.lines[0].get_xydata()[0] for c in axes[0].containers}
-    assert len(drawn) == ROWS
+    points = drawn(axes[0])
+    assert len(points) == ROWS
     for label, row in (("CaliMatch", "calimatch"), ("SafeECGMatch (learned, time)", "safeecgmatch-learned_t@time")):
-        assert drawn[label] == pytest.approx(means.loc[("ptbxl", 30, row), ["ece", "acc"]].to_numpy())
+        assert points[label].get_xydata()[0] == pytest.approx(means.loc[("ptbxl", 30, row), ["ece", "acc"]].to_numpy())
     for panel in axes:
-        ends = np.concatenate([line.get_segments() for c in panel.containers for line in c.lines[2]])
+        ends = np.concatenate([line.get_xydata() for line in panel.lines])
         assert ends.min() >= 0 and ends.max() <= 1
 
 
-def test_tradeoff_of_real_data_has_the_published_points_above(results: Results) -> None:
-    axes = overview.tradeoff_figure(paper_params(), results).axes
-    assert len(axes) == 8 and axes[0].get_title() == "PTB-XL, 30 % OOD, published"
-    published = {c.get_label(): c.lines[0].get_xydata()[0] for c in axes[0].containers}
-    assert published["SafeECGMatch (published)"] == pytest.approx([0.045, 0.852])
+def test_tradeoff_joins_the_readings_that_differ_in_one_choice(study: Study, results: Results) -> None:
+    axes = overview.tradeoff_figure(study.params, results).axes[0]
+    names = {tuple(line.get_xydata()[0]): label for label, line in drawn(axes).items()}
+    joined = [line for line in axes.lines if len(line.get_xdata()) == 2 and line.get_linewidth() > 0.7]
+    pairs = [{names[tuple(end)][14:-1] for end in line.get_xydata()} for line in joined]
+    assert pairs == [
+        {"fitted, fused", "fitted, time"}, {"fitted, fused", "learned, fused"}, {"fitted, time", "learned, time"},
+        {"learned, fused", "learned, time"},
+    ]  # fmt: skip
+
+
+def test_tradeoff_of_real_data_has_the_published_points_hollow_in_the_same_panel(results: Results) -> None:
+    figure = overview.tradeoff_figure(paper_params(), results)
+    assert len(figure.axes) == 4 and figure.get_suptitle().endswith("hollow: published")
+    star = drawn(figure.axes[0])["SafeECGMatch (published)"]
+    assert star.get_xydata()[0] == pytest.approx([0.045, 0.852]) and star.get_markerfacecolor() == "none"
+    hollow = [line for line in figure.axes[0].lines if line.get_markerfacecolor() == "none"]
+    assert len(hollow) == len(BASELINES) + 1
 
 
 def test_bars_stay_where_accuracies_can_be() -> None:
     assert within_unit(0.95, 0.1) == (pytest.approx(0.85), 1) and within_unit(0.02, 0.1)[0] == 0
 
 
-def test_grids_have_one_panel_per_row_and_name_the_data(study: Study, results: Results) -> None:
+def test_grids_have_one_panel_per_row_and_name_the_data(study: Study) -> None:
     plots, params = study.evaluation.plots, study.params
     trained = panels.training_grid(params, plots["training"], HERE)
     for figure in (
         panels.reliability_grid(params, plots["reliability"], HERE),
-        panels.score_grid(params, results, plots["ood_scores"], HERE),
         panels.confusion_grid(params, plots["confusion"], HERE),
         panels.budget_grid(params, plots["budget"], HERE),
         trained,
     ):
-        titles = [axes.get_title() for axes in figure.axes if axes.get_visible()]
+        titles = [title.replace("\n", " ") for axes in figure.axes if (title := axes.get_title())]
         last = "SafeECGMatch (learned)" if figure is trained else "SafeECGMatch (learned, time)"
         assert len(titles) == (ROWS - 2 if figure is trained else ROWS)
         assert titles[0] == "Supervised" and titles[-1] == last
         assert figure.get_suptitle().endswith("Generated (CinC21), 60 % OOD")
 
 
-def test_reliability_states_the_ece_of_its_bars_and_their_counts(study: Study) -> None:
-    rng = np.random.default_rng(0)
-    values = rng.dirichlet([1, 1, 1], 300).astype(np.float32)
-    labels = rng.integers(0, 3, 300)
-    edges = np.linspace(0, 1, 16)
-    confidence, correct = values.max(axis=1), values.argmax(axis=1) == labels
-    groups = pd.DataFrame(
-        {"bin": np.digitize(confidence, edges, right=True), "confidence": confidence, "accuracy": correct}
-    )
-    bins = groups.groupby("bin").mean().assign(count=groups.groupby("bin").size())
-    assert panels.drawn_ece(bins) == pytest.approx(ece(values, labels))
+def test_reliability_shows_all_seeds_and_states_the_ece_of_the_tables(study: Study, results: Results) -> None:
     frame = study.evaluation.plots["reliability"]
+    bins = HERE.by_row(frame)["supervised"]
+    printed = HERE.value(results, "supervised", "ece")
+    assert printed and panels.mean_ece(bins) == pytest.approx(printed.mean)
     axes = panels.reliability_grid(study.params, frame, HERE).axes[0]
-    drawn = HERE.by_row(frame)["supervised"]
-    counts = drawn["count"].astype(str).tolist()
-    assert [text.get_text() for text in axes.texts] == [*counts, f"ECE {panels.drawn_ece(drawn):.3f}"]
+    counts = bins.groupby("lower")["count"].sum()
+    assert [text.get_text() for text in axes.texts] == [*counts.astype(str), f"ECE {printed.mean:.3f}"]
+    right = (bins["accuracy"] * bins["count"]).groupby(bins["lower"]).sum() / counts
+    assert [bar.get_height() for bar in axes.patches] == pytest.approx(right.to_list())
+
+
+def test_pooled_bins_are_those_of_the_pooled_records() -> None:
+    bins = pd.DataFrame({"lower": [0.4, 0.4, 0.6], "count": [1, 3, 2], "confidence": [0.42, 0.46, 0.7],
+                         "accuracy": [1.0, 0.0, 0.5], "seed": [1, 2, 2]})  # fmt: skip
+    pooled = panels.pooled_bins(bins)
+    assert pooled["count"].to_list() == [4, 2]
+    assert pooled["confidence"].to_list() == pytest.approx([0.45, 0.7])
+    assert pooled["accuracy"].to_list() == pytest.approx([0.25, 0.5])
+    assert panels.mean_ece(bins) == pytest.approx((0.58 + (3 * 0.46 + 2 * 0.2) / 5) / 2)
+
+
+def test_confusion_adds_the_seeds(study: Study) -> None:
+    frame = study.evaluation.plots["confusion"]
+    figure = panels.confusion_grid(study.params, frame, HERE)
+    counts = HERE.by_row(frame)["supervised"].groupby(["true", "predicted"], sort=False)["count"].sum().unstack()
+    shown = np.asarray(figure.axes[0].images[0].get_array())
+    first = counts.loc[figure.axes[0].get_yticklabels()[0].get_text()]
+    order = [label.get_text() for label in figure.axes[0].get_xticklabels()]
+    assert shown[0] == pytest.approx((first / first.sum())[order].to_list())
 
 
 def test_training_curves_have_a_band_of_the_seeds(study: Study) -> None:
@@ -116,24 +172,49 @@ def test_training_curves_have_a_band_of_the_seeds(study: Study) -> None:
 def test_a_method_without_runs_says_so(study: Study) -> None:
     plots = study.evaluation.plots["training"]
     figure = panels.training_grid(study.params, plots[plots["row"] != "adello"], HERE)
-    silent = [axes.get_title() for axes in figure.axes if any(t.get_text() == "no runs" for t in axes.texts)]
-    assert silent == ["Adello"]
+    assert "No runs: Adello." in [text.get_text() for text in figure.texts]
+    assert "Adello" not in [axes.get_title() for axes in figure.axes]
 
 
-def test_scores_state_how_many_records_they_are(study: Study, results: Results) -> None:
-    frame = study.evaluation.plots["ood_scores"]
-    axes = panels.score_grid(study.params, results, frame, HERE).axes[3]
-    rows = HERE.by_row(frame)["openmatch"]
-    assert axes.texts[0].get_text().endswith(f", N = {rows['seen'].sum()} seen, {rows['unseen'].sum()} unseen")
-    assert len(axes.get_yticks()) > 1
-
-
-def test_purity_and_refusal_show_every_seed_and_method(study: Study, results: Results) -> None:
+def test_purity_shows_every_seed_and_method(study: Study, results: Results) -> None:
     axes = overview.purity_figure(study.params, results).axes[3]
     assert [len(line.get_xdata()) for line in axes.lines[1:]] == [0] + [2] * 12  # Supervised accepts nothing
     assert axes.lines[0].get_xdata()[0] == 0.6
-    lines = overview.refusal_figure(study.params, study.evaluation.plots["refusal"]).axes[0].lines
-    assert len(lines) == ROWS and lines[0].get_xdata()[0] == 0
+
+
+def test_curves_are_of_every_row_and_the_best_five_have_colours(study: Study, results: Results) -> None:
+    refusal, roc = (study.evaluation.plots[name] for name in ("refusal", "roc"))
+    for figure, frame, x, y in (
+        (overview.refusal_figure(study.params, refusal), refusal, "refused", "accuracy"),
+        (overview.roc_figure(study.params, results, roc), roc, "fpr", "tpr"),
+    ):
+        axes = figure.axes[3]
+        curves = [line for line in axes.lines if len(line.get_xdata()) > 2]
+        assert len(curves) == ROWS and {line.get_xdata()[0] for line in curves} == {0}
+        legend = axes.get_legend()
+        assert legend
+        named = [text.get_text().replace("\n", " ") for text in legend.get_texts()]
+        assert named[-1] == "the others" and 5 <= len(named) - 1 <= 6
+        scores = [float(name.split()[-1]) for name in named[:-1]]
+        assert scores == sorted(scores, reverse=True) and any("SafeECGMatch" in name for name in named)
+        best = next(line for line in curves if str(line.get_label()).startswith(named[0].split()[0]))
+        row = next(row for row, label in shown_rows(study.params).items() if label == named[0].rpartition(" ")[0])
+        assert best.get_color() == look(row)["color"]
+        means = HERE.by_row(frame)[row].groupby(x)[y].mean()
+        assert best.get_ydata() == pytest.approx(means.to_numpy())
+
+
+def test_the_roc_legend_has_the_auroc_of_the_tables_or_of_the_curve(study: Study, results: Results) -> None:
+    frame = study.evaluation.plots["roc"]
+    metrics = study.evaluation.metrics
+    unknown = Results(metrics[metrics["metric"] != "auroc"], study.evaluation.runs)
+    for known in (results, unknown):
+        legend = overview.roc_figure(study.params, known, frame).axes[3].get_legend()
+        assert legend
+        label, _, value = legend.get_texts()[0].get_text().replace("\n", " ").rpartition(" ")
+        row = next(row for row, name in shown_rows(study.params).items() if name == label)
+        printed = HERE.value(results, row, "auroc")
+        assert printed and float(value) == pytest.approx(printed.mean, abs=0.0006 if known is results else 0.02)
 
 
 def test_scatter_needs_real_data(study: Study, results: Results) -> None:
@@ -149,15 +230,40 @@ def test_scatter_needs_real_data(study: Study, results: Results) -> None:
 def test_forest_draws_intervals_and_says_what_data(study: Study, generated: bool) -> None:
     figure = gains.forest_figure(study.params, gains_frame(generated))
     assert ("generated data" in figure.get_suptitle()) == generated
-    acc = next(axes for axes in figure.axes if axes.get_title() == "Generated (PTB-XL), 60 % OOD")
+    acc = next(axes for axes in figure.axes if axes.get_title() == "Generated (PTB-XL)\n60 % OOD, ACC")
     assert [0.01, 0.03] in [list(line.get_xdata()) for line in acc.lines]
     assert sum(any(t.get_text() == gains.UNPAIRED for t in axes.texts) for axes in figure.axes) == 6
 
 
-def test_a_setting_without_any_run_is_drawn_empty(study: Study) -> None:
+def test_a_setting_without_any_run_is_one_line(study: Study) -> None:
     nowhere = Where("cinc21", 15, "CinC21", True)
     figure = panels.confusion_grid(study.params, study.evaluation.plots["confusion"], nowhere)
-    assert all(axes.texts[0].get_text() == "no runs" for axes in figure.axes if axes.get_visible())
+    assert not figure.axes and [text.get_text() for text in figure.texts[-1:]] == ["No runs."]
+    assert figure.get_figheight() < 1
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("kept", [0, 1])
+def test_every_figure_can_be_drawn_from_nothing_and_from_one_run(study: Study, kept: int) -> None:
+    def few(frame: pd.DataFrame) -> pd.DataFrame:
+        return frame[(frame["row"] == "fixmatch") & (frame["ood"] == 60) & (frame["seed"] == 1)] if kept else frame[:0]
+
+    told = study.evaluation
+    results = Results(few(told.metrics), told.runs, told.contrasts[:0])
+    names = ("refusal", "roc", "reliability", "budget", "training", "confusion")
+    figures = all_figures(paper_params(), results, {name: few(told.plots[name]) for name in names}, gains_frame()[:0])
+    with rc_context(STYLE):
+        for make in figures.values():
+            make().draw_without_rendering()
+
+
+def test_the_same_figure_has_the_same_bytes_and_no_date(study: Study, results: Results, tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        save(overview.purity_figure(study.params, results), tmp_path, name)
+    for ending in ("png", "pdf"):
+        one, other = ((tmp_path / f"{name}.{ending}").read_bytes() for name in ("first", "second"))
+        assert one == other and b"CreationDate" not in one
+    assert Image.open(tmp_path / "first.png").size[0] == pytest.approx(8.2 * 200, abs=1)
 
 
 def test_a_rare_colour_survives_in_the_png(tmp_path: Path) -> None:
@@ -173,16 +279,20 @@ def test_a_rare_colour_survives_in_the_png(tmp_path: Path) -> None:
 def test_budget_shows_every_seed_what_validation_chose_and_the_papers_value(study: Study) -> None:
     frame = study.evaluation.plots["budget"]
     real = Where("ptbxl", 60, "PTB-XL", True)
-    axes = {panel.get_title(): panel for panel in panels.budget_grid(study.params, frame, real).axes}
-    panel = axes["SafeECGMatch (learned, fused)"]
+    axes = panels.budget_grid(study.params, frame, real).axes
+    first = [panel.get_title() for panel in axes].index("SafeECGMatch\n(learned, fused)")
+    accuracy, calibration = axes[first : first + 2]
     here = frame[(frame["dataset"] == "ptbxl") & (frame["ood"] == 60) & (frame["row"] == "safeecgmatch-learned_t")]
     fused = here[here["branch"] == "fused"]
-    lines = [list(line.get_ydata()) for line in panel.lines]
-    for _, seed in fused.groupby("seed"):
-        assert seed["acc"].tolist() in lines and seed.loc[seed["chosen"], "ece"].tolist() in lines
-    assert [0.843, 0.843] in lines and [0.047, 0.047] in lines
-    generated = panels.budget_grid(study.params, frame, HERE).axes
-    assert not any("published" in str(line.get_label()) for panel in generated for line in panel.lines)
+    for panel, metric, paper in ((accuracy, "acc", 0.843), (calibration, "ece", 0.047)):
+        lines = [list(line.get_ydata()) for line in panel.lines]
+        for _, seed in fused.groupby("seed"):
+            assert seed[metric].tolist() in lines and seed.loc[seed["chosen"], metric].tolist() in lines
+        assert [paper, paper] in lines
+        assert len({other.get_ylim() for other in axes[first % 2 + (metric == "ece") :: 2]}) == 1
+    generated = panels.budget_grid(study.params, frame, HERE)
+    assert "published" not in generated.get_suptitle()
+    assert not any(line.get_linestyle() == "--" for panel in generated.axes for line in panel.lines)
 
 
 def test_effects_draw_the_intervals_of_the_contrasts(study: Study, results: Results) -> None:

@@ -240,6 +240,7 @@ def overview_figures(params: Params, names: list[str]) -> list[str]:
             ]
         ),
         "refusal": "Accuracy on the open test set when the least certain records are refused.",
+        "roc": "ROC curves of the unseen-class scores on the open test set.",
     }
     return [picture(name, caption) for name, caption in captions.items() if name in names]
 
@@ -256,7 +257,6 @@ def figures_by_setting(params: Params) -> list[str]:
                 f"Accuracy and ECE on test at every epoch{dashed}. Validation alone chooses the epoch.",
             ),
             picture(f"training_{where.ending}", "Training curves with their spread over seeds."),
-            picture(f"roc_{where.ending}", "Unseen records found against seen records refused."),
             picture(f"confusion_{where.ending}", "Confusion on the open test set."),
         ]
     return parts

@@ -33,12 +33,12 @@ def all_figures(
         found["paper_vs_ours"] = partial(overview.scatter_figure, params, results)
     found["purity"] = partial(overview.purity_figure, params, results)
     found["refusal"] = partial(overview.refusal_figure, params, plots["refusal"])
+    found["roc"] = partial(overview.roc_figure, params, results, plots["roc"])
     for where in places(params):
         end = where.ending
         found[f"reliability_{end}"] = partial(panels.reliability_grid, params, plots["reliability"], where)
         found[f"budget_{end}"] = partial(panels.budget_grid, params, plots["budget"], where)
         found[f"training_{end}"] = partial(panels.training_grid, params, plots["training"], where)
-        found[f"ood_scores_{end}"] = partial(panels.score_grid, params, results, plots["ood_scores"], where)
         found[f"confusion_{end}"] = partial(panels.confusion_grid, params, plots["confusion"], where)
     return found
 

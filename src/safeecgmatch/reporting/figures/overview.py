@@ -1,149 +1,191 @@
-"""All methods in one panel: trade-off, refusals, purity of accepted records, paper against ours."""
+"""All methods in one panel: trade-off, refusals, ROC curves, purity of accepted records, paper against ours."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from safeecgmatch.config import PROPOSED, Params
 from safeecgmatch.reporting.figures.style import (
-    BLUE,
     GREY,
+    PALE,
     WIDTH,
     Where,
+    legend_below,
+    line_of,
     look,
     places,
+    say_nothing,
+    set_headline,
+    setting_panels,
     shown_rows,
-    side_legend,
     within_unit,
 )
 from safeecgmatch.reporting.names import metric_name
 from safeecgmatch.reporting.published import published
 from safeecgmatch.reporting.results import Results
 from safeecgmatch.reporting.rows import entries, trainings
-from safeecgmatch.reporting.statistics import Summary
 
-PUBLISHED = {"color": "white", "marker": "*"}  # SafeECGMatch, which the paper prints once
-PUBLISHED_LABEL = "SafeECGMatch (published)"
+PUBLISHED = "SafeECGMatch (published)"
+BEST = 5  # curves in colour, and SafeECGMatch at its best
 
 
 def tradeoff_figure(params: Params, results: Results) -> Figure:
-    """Accuracy against ECE of every method in every setting, bars one sample std; the paper's numbers above ours, but
-    only where ours come from the same data. The panels of a dataset share their axes.
+    """Accuracy against ECE of every method in every setting, bars one sample std; readings of SafeECGMatch that differ
+    in one choice are joined. The paper's means are hollow, and shown only where ours come from the same data. The
+    panels of a dataset share their axes.
     """
-    levels = params.grid.ood_levels
-    real = {where.dataset for where in places(params) if where.real}
-    lines = [
-        (dataset, published_too)
-        for dataset in params.grid.datasets
-        for published_too in ([True, False] if dataset in real else [False])
-    ]
-    figure = Figure(figsize=(WIDTH, 2.7 * len(lines) + 0.4), layout="constrained")
-    grid = figure.subplots(len(lines), len(levels), squeeze=False)
-    printed = published("benchmark")
+    figure, panels = setting_panels(params, 3.3)
     first_of: dict[str, Axes] = {}
-    for (dataset, published_too), panels in zip(lines, grid, strict=True):
-        for axes, where in zip(panels, (w for w in places(params) if w.dataset == dataset), strict=True):
-            if dataset in first_of:
-                axes.sharex(first_of[dataset])
-                axes.sharey(first_of[dataset])
-            first_of.setdefault(dataset, axes)
-            for index, entry in enumerate(entries(params)):
-                own = entry.method == PROPOSED
-                if published_too:
-                    keys = [(dataset, entry.method, where.ood, metric) for metric in ("ece", "acc")]
-                    pair = [printed[key].summary for key in keys if key in printed]
-                    style, label = (PUBLISHED, PUBLISHED_LABEL) if own else (look(index), entry.label)
-                else:
-                    values = [results.value(dataset, entry.key, where.ood, metric) for metric in ("ece", "acc")]
-                    pair = [value for value in values if value is not None]
-                    style, label = look(index), entry.label
-                _point(axes, style, label, pair, 9 if own else 6)
-            origin = "published" if published_too else f"ours ({params.profile}, {params.protocol})"
-            axes.set(xlabel="ECE (lower is better)", ylabel="accuracy", title=f"{where.title}, {origin}")
-            axes.grid(alpha=0.3, linewidth=0.5)
-    side_legend(figure, params)
-    figure.suptitle("Accuracy-calibration trade-off", fontsize=9)
+    for axes, where in panels:
+        first = first_of.setdefault(where.dataset, axes)
+        if first is not axes:
+            axes.sharex(first)
+            axes.sharey(first)
+        _tradeoff(axes, params, results, where)
+        axes.set(xlabel="ECE (lower is better)", ylabel="ACC", title=where.title)
+        axes.xaxis.set_major_locator(MaxNLocator(6))
+        if not axes.lines:
+            say_nothing(axes)
+    legend_below(figure, params)
+    hollow = "; hollow: published" if any(where.real for where in places(params)) else ""
+    set_headline(
+        figure,
+        f"Accuracy against calibration (study {params.profile}, protocol {params.protocol}), mean ± standard deviation "
+        f"over seeds{hollow}",
+    )
     return figure
 
 
-def _point(axes: Axes, style: Mapping[str, Any], label: str, pair: list[Summary], size: int) -> None:
-    if len(pair) < 2:
-        return
-    bars = []
-    for summary in pair:
-        low, high = within_unit(summary.mean, np.nan_to_num(summary.std))
-        bars.append([[summary.mean - low], [high - summary.mean]])
-    axes.errorbar(
-        pair[0].mean,
-        pair[1].mean,
-        xerr=bars[0],
-        yerr=bars[1],
-        fmt=style["marker"],
-        color=style["color"],
-        markersize=size,
-        markeredgecolor="black",
-        markeredgewidth=0.5,
-        elinewidth=0.6,
-        label=label,
-    )
+def _tradeoff(axes: Axes, params: Params, results: Results, where: Where) -> None:
+    printed = published("benchmark") if where.real else {}
+    first_of = {entry.method: entry for entry in reversed(entries(params))}  # the paper prints SafeECGMatch once
+    own: dict[tuple[str, str], list[float]] = {}
+    for entry in entries(params):
+        mark = {**look(entry.key), "markersize": 9 if entry.method == PROPOSED else 6, "linestyle": ""}
+        keys = [(where.dataset, entry.method, where.ood, metric) for metric in ("ece", "acc")]
+        paper = [printed[key].mean for key in keys if key in printed]
+        if len(paper) == 2 and entry == first_of[entry.method]:
+            name = PUBLISHED if entry.method == PROPOSED else entry.label
+            axes.plot(*paper, **mark, markerfacecolor="none", markeredgewidth=1.1, alpha=0.8, zorder=1.5, label=name)
+        ours = [value for metric in ("ece", "acc") if (value := where.value(results, entry.key, metric))]
+        if len(ours) < 2:
+            continue
+        x, y = (value.mean for value in ours)
+        spans = [within_unit(value.mean, np.nan_to_num(value.std)) for value in ours]
+        axes.plot(spans[0], [y, y], color=mark["color"], linewidth=0.6, alpha=0.6)
+        axes.plot([x, x], spans[1], color=mark["color"], linewidth=0.6, alpha=0.6)
+        axes.plot(x, y, **mark, markeredgecolor="black", markeredgewidth=0.5, zorder=3, label=entry.label)
+        if entry.method == PROPOSED:
+            own[entry.row, entry.branch] = [x, y]
+    for (one, first), (other, second) in combinations(own.items(), 2):
+        if set(one) & set(other):
+            axes.plot(*zip(first, second, strict=True), color=look(PROPOSED)["color"], linewidth=0.9)
 
 
-def _panels(params: Params, height: float, columns: int = 2, **options: Any) -> tuple[Figure, list[Axes]]:
-    """A panel per dataset and OOD level."""
-    rows = -(-len(places(params)) // columns)
-    figure = Figure(figsize=(WIDTH, height * rows + 0.4), layout="constrained")
-    panels = figure.subplots(rows, columns, squeeze=False, **options).ravel()
-    for axes in panels[len(places(params)) :]:
-        axes.set_visible(False)
-    return figure, list(panels)
+def _best_curves(
+    panels: list[tuple[Axes, Where]],
+    params: Params,
+    frame: pd.DataFrame,
+    columns: tuple[str, str],
+    score: Callable[[Where, str, pd.Series], float],
+) -> list[Axes]:
+    """The five rows of the highest score, and the best of SafeECGMatch, in their colours; the others grey. Returns the
+    panels with curves."""
+    drawn = []
+    for axes, where in panels:
+        curves = {
+            row: lines.groupby(columns[0])[columns[1]].mean()
+            for row, lines in where.by_row(frame).items()
+            if row in shown_rows(params)
+        }
+        axes.set_title(where.title)
+        if not curves:
+            say_nothing(axes)
+            continue
+        scores = {row: score(where, row, curve) for row, curve in curves.items()}
+        ranked = sorted(curves, key=lambda row: -scores[row])
+        own = [row for row in ranked if row.startswith(PROPOSED)][:1]
+        shown = [row for row in ranked if row in ranked[:BEST] or row in own]
+        for row in (row for row in ranked if row not in shown):
+            axes.plot(curves[row].index, curves[row], color=PALE, linewidth=0.7, zorder=1)
+        for row in shown:
+            label = f"{shown_rows(params)[row].replace(' (', chr(10) + '(')} {scores[row]:.3f}"
+            every = max(len(curves[row]) // 8, 1)
+            axes.plot(
+                curves[row].index, curves[row], **line_of(row), markersize=3.5, markevery=every, linewidth=1.1,
+                label=label,
+            )  # fmt: skip
+        if len(ranked) > len(shown):
+            axes.plot([], [], color=PALE, label="the others")
+        axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=6.5, handlelength=1.6)
+        drawn.append(axes)
+    return drawn
 
 
 def refusal_figure(params: Params, frame: pd.DataFrame) -> Figure:
     """The risk-coverage curve turned over: accuracy on what is answered against the share that is refused."""
-    figure, panels = _panels(params, 2.6, sharey=True)
-    for axes, where in zip(panels, places(params), strict=False):
-        by_row = where.by_row(frame)
-        for index, (row, label) in enumerate(shown_rows(params).items()):
-            if row in by_row:
-                means = by_row[row].groupby("refused")["accuracy"].mean()
-                axes.plot(
-                    100 * means.index, means, **look(index), markersize=3.5, markevery=2, linewidth=0.9, label=label
-                )
-        axes.set(xlabel="refused, %", ylabel="accuracy on the rest", title=where.title)
-        axes.grid(alpha=0.3, linewidth=0.5)
-    side_legend(figure, params)
-    figure.suptitle(
-        "Refusing the least certain records of the open test set, mean over seeds; an answer for an unseen class is "
-        "wrong",
-        fontsize=9,
+    figure, panels = setting_panels(params, 2.6, sharey=True)
+    columns = ("refused", "accuracy")
+    for axes in _best_curves(panels, params, frame, columns, lambda where, row, curve: float(curve.mean())):
+        axes.set(xlabel="refused share", ylabel="accuracy on the rest")
+        axes.tick_params(labelleft=True)  # the left panel, which would have them, may be empty
+    set_headline(
+        figure,
+        "Refusing the least certain records of the open test set, mean over seeds: the best five by mean accuracy (in "
+        "the legend), and SafeECGMatch's best. An answer for an unseen class is wrong",
+    )
+    return figure
+
+
+def roc_figure(params: Params, results: Results, frame: pd.DataFrame) -> Figure:
+    """How well unseen classes are told from seen ones: the share of unseen records that are found against false alarms,
+    mean over seeds at each share of false alarms."""
+
+    def auroc(where: Where, row: str, curve: pd.Series) -> float:
+        known = where.value(results, row, "auroc")
+        return known.mean if known else float(np.trapezoid(curve, curve.index))
+
+    figure, panels = setting_panels(params, 2.8, subplot_kw={"box_aspect": 1})
+    for axes in _best_curves(panels, params, frame, ("fpr", "tpr"), auroc):
+        axes.plot([0, 1], [0, 1], ":", color=GREY, linewidth=0.8)
+        axes.set(xlabel="seen records called unseen", ylabel="unseen records found")
+        axes.set(xlim=(0, 1), ylim=(0, 1.01))
+    set_headline(
+        figure,
+        "Unseen classes in the open test set: ROC curves, mean over seeds; the best five, with AUROC, and "
+        "SafeECGMatch's best",
     )
     return figure
 
 
 def purity_figure(params: Params, results: Results) -> Figure:
     """Share of unseen classes among accepted pool records, a dot per seed, against the pool's own share."""
-    figure, panels = _panels(params, 3.1, sharey=True)
+    figure, panels = setting_panels(params, 3.1, sharey=True)
     rows = trainings(params)
-    for axes, where in zip(panels, places(params), strict=False):
-        axes.axvline(where.ood / 100, color=GREY, linestyle="--", linewidth=1, label="share in the pool")
+    for axes, where in panels:
+        axes.axvline(where.ood / 100, color=GREY, linestyle="--", linewidth=1)
         for index, row in enumerate(rows):
-            seeds = results.by_seed(where.dataset, row, where.ood, "accepted_unseen", "training")
-            accepted = results.value(where.dataset, row, where.ood, "accepted", "training")
-            axes.plot(list(seeds.values()), [index] * len(seeds), "o", color=BLUE, alpha=0.7, markersize=4)
-            trained = results.value(where.dataset, row, where.ood, "acc")
-            none = "no pseudo-labels" if trained else "not trained"
-            text = f"{accepted.mean:.2f} accepted" if accepted else none
-            axes.text(1.0, index, text, ha="right", va="center", fontsize=5.5, color=GREY)
-        axes.set(xlim=(0, 1), xlabel="unseen share among accepted", title=where.title)
+            seeds = where.seeds(results, row, "accepted_unseen", "training")
+            accepted = where.value(results, row, "accepted", "training")
+            axes.plot(seeds, [index] * len(seeds), **look(row), linestyle="", alpha=0.8, markersize=5)
+            trained = where.value(results, row, "acc")
+            text = f"{accepted.mean:.2f}" if accepted else "none" if trained else "no runs"
+            axes.text(1.02, index, text, transform=axes.get_yaxis_transform(), va="center", fontsize=6, color=GREY)
+        axes.text(1.02, -0.9, "accepted", transform=axes.get_yaxis_transform(), va="center", fontsize=6, color=GREY)
+        axes.set(xlim=(-0.02, 1.02), xlabel="unseen share among accepted", title=where.title)
         axes.set_yticks(range(len(rows)), list(rows.values()))
         axes.set_ylim(len(rows) - 0.4, -0.6)
-    figure.suptitle("Purity of accepted pseudo-labels, a dot per seed; dashed: what the pool holds", fontsize=9)
+    figure.suptitle(
+        "Purity of accepted pseudo-labels, a mark per seed (dashed: the pool's); right: accepted share of the pool"
+    )
     return figure
 
 
@@ -151,28 +193,36 @@ def scatter_figure(params: Params, results: Results) -> Figure:
     """Our means against the published ones, for the datasets whose records are real (one at least)."""
     real = [where for where in places(params) if where.real]
     printed = published("benchmark")
-    figure = Figure(figsize=(WIDTH, 5.2), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 2 * min(WIDTH / len(real), 3) + 1.7), layout="constrained")
     grid = figure.subplots(2, len(real), squeeze=False)
     for metric, line in zip(("acc", "ece"), grid, strict=True):
         for axes, where in zip(line, real, strict=True):
             _scatter(axes, params, results, where, metric, printed)
-    side_legend(figure, params)
-    figure.suptitle("Our means against the published ones; dotted: equal", fontsize=9)
+    legend_below(figure, params)
+    figure.suptitle("Our means against the published ones; dotted: equal")
     return figure
 
 
-def _scatter(axes: Axes, params: Params, results: Results, where: Where, metric: str, printed: Any) -> None:
-    for index, entry in enumerate(entries(params)):
-        ours = results.value(where.dataset, entry.key, where.ood, metric)
+def _scatter(
+    axes: Axes, params: Params, results: Results, where: Where, metric: str, printed: Mapping[Any, Any]
+) -> None:
+    ends = []
+    for entry in entries(params):
+        ours = where.value(results, entry.key, metric)
         paper = printed.get((where.dataset, entry.method, where.ood, metric))
         if ours and paper:
-            size = 9 if entry.method == PROPOSED else 6
+            ends += [ours.mean, paper.mean]
             axes.plot(
-                paper.mean, ours.mean, linestyle="", **look(index), markersize=size, markeredgecolor="black",
-                markeredgewidth=0.5, label=entry.label,
+                paper.mean, ours.mean, linestyle="", **look(entry.key), markersize=8 if entry.method == PROPOSED else 6,
+                markeredgecolor="black", markeredgewidth=0.5, label=entry.label,
             )  # fmt: skip
-    low = min(axes.get_xlim()[0], axes.get_ylim()[0])
-    high = max(axes.get_xlim()[1], axes.get_ylim()[1])
-    axes.plot([low, high], [low, high], ":", color=GREY, linewidth=0.8)
-    axes.set(xlabel=f"published {metric_name(metric)}", ylabel=f"our {metric_name(metric)}", title=where.title)
-    axes.grid(alpha=0.3, linewidth=0.5)
+    axes.set(title=where.title.replace(", ", "\n"), box_aspect=1)
+    if not ends:
+        say_nothing(axes)
+        return
+    room = 0.06 * (max(ends) - min(ends)) + 0.005
+    both = (min(ends) - room, max(ends) + room)
+    axes.plot(both, both, ":", color=GREY, linewidth=0.8)
+    axes.set(xlim=both, ylim=both, xlabel=f"published {metric_name(metric)}", ylabel=f"our {metric_name(metric)}")
+    axes.xaxis.set_major_locator(MaxNLocator(3))
+    axes.yaxis.set_major_locator(MaxNLocator(3))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -14,25 +16,50 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
 
-from safeecgmatch.config import Params
+from safeecgmatch.config import PROPOSED, Params
 from safeecgmatch.reporting.names import data_name, is_generated
+from safeecgmatch.reporting.results import Results
 from safeecgmatch.reporting.rows import entries
+from safeecgmatch.reporting.statistics import Summary
 
-# Okabe and Ito's palette; colour and marker cycle with different periods, so no two of 24 rows share both.
-COLOURS = ["#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7", "#8C6D00"]
-MARKERS = ["o", "s", "^", "v", "D", "P", "X", "<", ">", "p", "h", "*"]
-BLUE, VERMILLION, GREY = "#0072B2", "#D55E00", "#666666"
+# A row's colour and marker are its own in every figure of every report. Red is SafeECGMatch: dark in its main run,
+# pale in another reading of the temperatures.
+LOOKS = {
+    "supervised": ("#000000", "o"),
+    "fixmatch": ("#E69F00", "s"),
+    "iomatch": ("#56B4E9", "^"),
+    "openmatch": ("#332288", "v"),
+    "scomatch": ("#117733", "D"),
+    "safestudent": ("#AA4499", "p"),
+    "ecgmatch": ("#999933", "h"),
+    "adello": ("#8C510A", "<"),
+    "tstfc": ("#44AA99", ">"),
+    "complematch": ("#E78AC3", "8"),
+    "calimatch": ("#0072B2", "H"),
+    "safeecgmatch@fused": ("#C8102E", "*"),
+    "safeecgmatch@time": ("#C8102E", "d"),
+    "safeecgmatch-learned_t@fused": ("#F58F8F", "P"),
+    "safeecgmatch-learned_t@time": ("#F58F8F", "X"),
+}
+SPARE_COLOURS, SPARE_MARKERS = ("#A6761D", "#66C2A5", "#7570B3", "#5B7C99"), "os^vD<>"  # for methods not listed above
+BLUE, GREEN, VERMILLION, GREY, PALE = "#0072B2", "#009E73", "#D55E00", "#666666", "#C9C9C9"
 STYLE: dict[Any, Any] = {
     "font.size": 8,
     "axes.titlesize": 8,
     "axes.spines.top": False,
     "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.alpha": 0.3,
+    "grid.linewidth": 0.5,
+    "legend.frameon": False,
+    "legend.fontsize": 7,
+    "figure.titlesize": 9,
     "pdf.fonttype": 42,
 }
-PANELS_PER_ROW = 4
-RASTER_DPI = 130
-RASTER_COLOURS = 128
-WIDTH = 8.2
+MOST_COLUMNS, FEWEST_COLUMNS = 5, 3
+RASTER_DPI = 200
+WIDTH, LINE = 8.2, 120  # inches, and characters of a headline
 
 
 @dataclass(frozen=True)
@@ -58,6 +85,13 @@ class Where:
     def by_row(self, frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
         return {str(row): lines for row, lines in self.rows_of(frame).groupby("row", sort=False)}
 
+    def value(self, results: Results, row: str, metric: str, scaling: str = "none") -> Summary | None:
+        """Over the seeds of a row, as plots/ names it."""
+        return results.value(self.dataset, row, self.ood, metric, scaling)
+
+    def seeds(self, results: Results, row: str, metric: str, scaling: str = "none") -> list[float]:
+        return list(results.by_seed(self.dataset, row, self.ood, metric, scaling).values())
+
 
 def places(params: Params) -> list[Where]:
     return [
@@ -72,9 +106,18 @@ def shown_rows(params: Params) -> dict[str, str]:
     return {entry.key: entry.label for entry in entries(params)}
 
 
-def look(index: int) -> dict[str, Any]:
-    """Colour and marker of the row at this place of Table 3."""
-    return {"color": COLOURS[index % len(COLOURS)], "marker": MARKERS[index % len(MARKERS)]}
+def look(row: str) -> dict[str, Any]:
+    """Colour and marker of a row of plots/; that of an unlisted method follows from its name alone."""
+    known = LOOKS.get(row) or LOOKS.get(f"{row}@fused")
+    if known is None:
+        number = zlib.crc32(row.encode())
+        known = SPARE_COLOURS[number % len(SPARE_COLOURS)], SPARE_MARKERS[number % len(SPARE_MARKERS)]
+    return {"color": known[0], "marker": known[1]}
+
+
+def line_of(row: str) -> dict[str, Any]:
+    """As `look`, for a curve: the time branch of SafeECGMatch is dashed."""
+    return {**look(row), "linestyle": "--" if row.endswith("@time") else "-"}
 
 
 def within_unit(mean: Any, spread: Any) -> tuple[Any, Any]:
@@ -87,64 +130,102 @@ def legend_of(all_axes: Iterable[Axes]) -> dict[str, Any]:
     return {label: handle for members in pairs for handle, label in members}
 
 
-def side_legend(figure: Figure, params: Params, **options: Any) -> None:
-    """The rows that were drawn, in the order of Table 3, right of the panels."""
+def legend_below(figure: Figure, params: Params) -> None:
+    """The rows that were drawn, in the order of Table 3, but SafeECGMatch first: its readings fill a column."""
     handles = legend_of(figure.axes)
-    order = [entry.label for entry in entries(params) if entry.label in handles]
-    order += [name for name in handles if name not in order]
-    figure.legend(
-        [handles[name] for name in order], order, loc="outside right center", fontsize=7, frameon=False, **options
-    )
+    rows = sorted(shown_rows(params).items(), key=lambda row: not row[0].startswith(PROPOSED))
+    names = [name for _, name in rows if name in handles]
+    names += [name for name in handles if name not in names]
+    if names:
+        figure.legend([handles[name] for name in names], names, loc="outside lower center", ncols=4)
+
+
+def set_headline(figure: Figure, text: str, **options: Any) -> int:
+    """In lines of about the same length; returns their number."""
+    number = -(-len(text) // LINE)
+    lines = fill(text, LINE if number == 1 else len(text) // number + 10)
+    figure.suptitle(lines, **options)
+    return lines.count("\n") + 1
 
 
 def say_nothing(axes: Axes, why: str = "no runs") -> None:
     axes.text(0.5, 0.5, why, ha="center", va="center", transform=axes.transAxes, color=GREY)
-    axes.set(xticks=[], yticks=[])
+    axes.tick_params(left=False, bottom=False, labelleft=False, labelbottom=False)
+    axes.grid(visible=False)
+
+
+def setting_panels(params: Params, height: float, **options: Any) -> tuple[Figure, list[tuple[Axes, Where]]]:
+    """A panel per dataset and OOD level, a row of panels per dataset."""
+    rows = len(params.grid.datasets)
+    figure = Figure(figsize=(WIDTH, height * rows + 0.4), layout="constrained")
+    panels = figure.subplots(rows, len(params.grid.ood_levels), squeeze=False, **options).ravel()
+    return figure, list(zip(panels, places(params), strict=True))
 
 
 def panel_grid(
     labels: Mapping[str, str],
     lines: Mapping[str, pd.DataFrame],
     title: str,
-    axis_labels: tuple[str, str],
-    draw: Callable[[Axes, str, pd.DataFrame], None],
-    own_y: bool = False,
+    below: str,
+    draws: Mapping[str, Callable[[Axes, str, pd.DataFrame], None]],
+    legend: bool = False,
 ) -> Figure:
-    """One small panel for each labelled row, one legend below; `draw` gets the row's lines where there are any.
+    """Small panels for each labelled row that has lines, one below the other for each of `draws`, which are named by
+    their y axis; rows without lines are named under the title.
 
     Margins are set by hand, in inches: matplotlib's automatic layout would take longer than all the drawing.
     """
-    rows = -(-len(labels) // PANELS_PER_ROW)
-    height = 1.75 * rows + 1.2
-    figure = Figure(figsize=(WIDTH, height))
-    panels = figure.subplots(rows, PANELS_PER_ROW, squeeze=False).ravel()
-    margins = {"left": 0.65 / WIDTH, "right": 1 - 0.1 / WIDTH, "top": 1 - 0.6 / height, "bottom": 0.75 / height}
-    figure.subplots_adjust(**margins, wspace=0.3 if own_y else 0.12, hspace=0.42)
-    for index, (axes, (row, label)) in enumerate(zip(panels, labels.items(), strict=False)):
-        axes.set_title(label, fontsize=7)
-        axes.tick_params(labelsize=6)
-        if row in lines:
+    shown = [row for row in labels if row in lines]
+    silent = [label.replace(" ", "\u00a0") for row, label in labels.items() if row not in lines]  # not to be broken
+    blocks = -(-len(shown) // MOST_COLUMNS)
+    columns = max(-(-len(shown) // max(blocks, 1)), FEWEST_COLUMNS)
+    note = fill(f"No runs: {', '.join(silent)}." if shown else "No runs.", 140) if silent else ""
+    figure = Figure()
+    title_end = 0.15 + 0.15 * set_headline(figure, title, va="top")
+    head, foot = title_end + 0.3 + 0.13 * len(note.splitlines()), 0.8 if legend else 0.55
+    height = blocks * (1.15 * len(draws) + 0.5) + head + (foot if shown else 0)
+    figure.set_size_inches(WIDTH, height)
+    figure.suptitle(figure.get_suptitle(), y=1 - 0.12 / height)
+    figure.text(0.5, 1 - title_end / height, note, ha="center", va="top", fontsize=7, color=GREY)
+    if not shown:
+        return figure
+    grid = figure.add_gridspec(
+        blocks, columns, left=0.6 / WIDTH, right=1 - 0.1 / WIDTH, top=1 - head / height, bottom=foot / height,
+        wspace=0.12, hspace=0.5 / (1.15 * len(draws)),
+    )  # fmt: skip
+    for index, row in enumerate(shown):
+        cell = grid[index // columns, index % columns].subgridspec(len(draws), 1, hspace=0.12)
+        for place, (name, draw) in enumerate(draws.items()):
+            axes = figure.add_subplot(cell[place])
+            axes.tick_params(labelsize=6)
             draw(axes, row, lines[row])
-        else:
-            say_nothing(axes)
-        if index % PANELS_PER_ROW and not own_y:
-            axes.tick_params(labelleft=False)
-    for axes in panels[len(labels) :]:
-        axes.set_visible(False)
-    figure.suptitle(title, fontsize=9, y=1 - 0.15 / height)
-    figure.supxlabel(axis_labels[0], fontsize=8, y=0.35 / height)
-    figure.supylabel(axis_labels[1], fontsize=8, x=0.12 / WIDTH)
-    handles = legend_of(figure.axes)
-    if handles:
-        figure.legend(list(handles.values()), list(handles), loc="lower center", ncols=4, fontsize=7, frameon=False)
+            axes.tick_params(labelleft=index % columns == 0, labelbottom=place == len(draws) - 1)
+            axes.set_title(labels[row].replace(" (", "\n(") if place == 0 else "", fontsize=7)
+            axes.set_ylabel(name if index % columns == 0 else "")
+    figure.supxlabel(below, fontsize=8, y=(foot - 0.48) / height, va="bottom")
+    if legend:
+        handles = legend_of(figure.axes)
+        figure.legend(list(handles.values()), list(handles), loc="lower center", ncols=len(handles))
     return figure
 
 
 def save(figure: Figure, folder: Path, name: str) -> None:
-    """PNG with a small palette, because it is also embedded in the HTML page, and PDF; neither holds a date."""
+    """PNG with a palette, because it is also embedded in the HTML page, and PDF; neither holds a date."""
     raster = io.BytesIO()
     figure.savefig(raster, format="png", dpi=RASTER_DPI)
-    # Maximum coverage keeps a rare colour, such as a single marker's.
-    image = Image.open(raster).convert("RGB").quantize(RASTER_COLOURS, Image.Quantize.MAXCOVERAGE)
-    image.save(folder / f"{name}.png")
+    with_palette(Image.open(raster).convert("RGB")).save(folder / f"{name}.png", compress_level=9)
     figure.savefig(folder / f"{name}.pdf", metadata={"CreationDate": None, "Creator": None, "Producer": None})
+
+
+def with_palette(image: Image.Image) -> Image.Image:
+    """In the 128 commonest colours, exactly, and 128 that cover all the others, such as those of a single marker."""
+    codes = np.asarray(image, dtype=np.uint32) @ np.array([1 << 16, 1 << 8, 1], dtype=np.uint32)
+    known, place, count = np.unique(codes, return_inverse=True, return_counts=True)
+    colours = np.stack([known >> 16, known >> 8 & 255, known & 255], axis=1).astype(np.int32)
+    rare = np.reshape(image.quantize(128, Image.Quantize.MAXCOVERAGE).getpalette() or [], (-1, 3))[:128]
+    palette = np.concatenate([colours[np.argsort(-count, kind="stable")[:128]], rare])
+    parts = np.array_split(colours, 1 + len(colours) // 1000)  # a few megabytes at a time
+    nearest = np.concatenate([((part[:, None] - palette) ** 2).sum(axis=2).argmin(axis=1) for part in parts])
+    found = Image.fromarray(nearest[place].reshape(codes.shape).astype(np.uint8), mode="P")
+    found.putpalette(palette.astype(np.uint8).tobytes())
+    return found
