@@ -62,7 +62,8 @@ def goes_on(project: Project, cluster: Cluster, cell: str, job: str) -> None:
 
     def begun() -> bool:
         if "PENDING" in cluster.run("squeue", "--noheader", "--array", f"--jobs={job}", "--format=%T"):
-            cluster.run("scontrol", "update", f"jobid={job}", "starttime=now", "timelimit=20")
+            # refused while SLURM still clears up after the last turn, or if it starts the job in this moment
+            cluster.succeeds("scontrol", "update", f"jobid={job}", "starttime=now", "timelimit=20")
         return iteration(project.root / "scratch", cell, "begun_at") >= IN_THE_MIDDLE
 
     wait_for(begun)

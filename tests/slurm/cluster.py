@@ -157,9 +157,9 @@ class Cluster:
 
     def _start_slurm(self) -> None:
         self._background("slurmdbd", "slurmdbd", "-D")
-        self._wait(lambda: self._try("sacctmgr", "-i", "add", "cluster", "toy"), "slurmdbd")
+        self._wait(lambda: self.succeeds("sacctmgr", "-i", "add", "cluster", "toy"), "slurmdbd")
         self._background("slurmctld", "slurmctld", "-D", "-c")
-        self._wait(lambda: self._try("scontrol", "ping") and "UP" in self.run("scontrol", "ping"), "slurmctld")
+        self._wait(lambda: self.succeeds("scontrol", "ping") and "UP" in self.run("scontrol", "ping"), "slurmctld")
         self._background("slurmd", "slurmd", "-D", "-N", self.node)
         self._wait(lambda: self.run("sinfo", "-h", "-p", "main", "-o", "%T").strip() == "idle", "slurmd")
 
@@ -170,7 +170,7 @@ class Cluster:
             if not file.exists():
                 continue
             if name == "slurmd":
-                self._try("scancel", "--user=root", "--full", "--signal=KILL")
+                self.succeeds("scancel", "--user=root", "--full", "--signal=KILL")
             end(int(file.read_text()))
             file.unlink()
 
@@ -178,7 +178,7 @@ class Cluster:
         """A client's standard output."""
         return subprocess.run(command, env=self.environment, check=True, capture_output=True, text=True).stdout
 
-    def _try(self, *command: str) -> bool:
+    def succeeds(self, *command: str) -> bool:
         return subprocess.run(command, env=self.environment, capture_output=True, check=False).returncode == 0
 
     def _run(self, *command: str, user: str | None = None) -> None:
