@@ -44,7 +44,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_all_files_are_there(report: Path) -> None:
     written = {path.name for path in report.iterdir()}
-    assert written == {*READ, "headline.json", "tables", "figures", "README.md", "report.html"}
+    assert written == {*READ, "draws.csv.gz", "headline.json", "tables", "figures", "README.md", "report.html"}
     tables = {path.name for path in (report / "tables").iterdir()}
     for stem in ("table1_summary", "table2_ablation", "table3_benchmark", "table4_sensitivity", "paper_vs_ours"):
         assert {f"{stem}.tex", f"{stem}.md", f"{stem}.csv"} <= tables
