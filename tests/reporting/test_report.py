@@ -115,7 +115,7 @@ def test_html_is_one_file_that_fetches_nothing(report: Path) -> None:
     text = (report / "report.html").read_text(encoding="utf-8")
     outline = Outline()
     outline.feed(text)
-    assert not outline.open and outline.count["img"] == 15 and outline.count["table"] > 12
+    assert not outline.open and outline.count["img"] == 14 and outline.count["table"] > 12
     assert not re.search(r"https?://", text.split("<body>")[0]) and "@import" not in text
     for source in outline.sources:
         assert source.startswith(("data:image/png;base64,", "#")) or (report / source).exists(), source[:80]
