@@ -20,11 +20,11 @@ BELOW = {
     "methods": {"engine"},
     "data": {"engine"},
     "reporting": {"engine", "methods"},
-    "predicting": {"engine", "data"},
+    "predicting": {"engine", "data", "reporting"},
     "tracking": {"predicting"},
     "launching": {"engine", "tracking"},
 }
-EVERYTHING = ("cli",)
+EVERYTHING = ("cli", "cli_models")
 DATASETS = f"{PACKAGE}.data.datasets"  # config.py asks it for the names of datasets
 
 

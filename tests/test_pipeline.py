@@ -38,7 +38,7 @@ def test_one_command_makes_every_cell_and_the_tables(launched):
             "config.yaml", "history.csv", "model.safetensors", "predictions.npz", "summary.json", "trajectory.npz"
         ]  # fmt: skip
     assert {path.name for path in (project.root / REPORTS).iterdir()} == {
-        "metrics.csv", "runs.csv", "contrasts.csv", "headline.json", "plots", "tables", "figures",
+        "metrics.csv", "runs.csv", "contrasts.csv", "draws.csv.gz", "headline.json", "plots", "tables", "figures",
         "README.md", "report.html",
     }  # fmt: skip
     for name in ("table1_summary", "table2_ablation", "table3_benchmark", "table4_sensitivity"):
