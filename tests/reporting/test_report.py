@@ -89,7 +89,8 @@ def test_a_study_of_one_cell_has_a_report(tmp_path: Path) -> None:
     write_evaluation(evaluate(params, tmp_path / "runs", tmp_path / "tracking"), tmp_path / "out")
     write_report(params, tmp_path / "out", PROFILES)
     text = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
-    assert f"1 of {len(cells(params))} cells; missing: " in text and "| SafeECGMatch (fitted, fused) | 60 % | – | – |" in text
+    assert f"1 of {len(cells(params))} cells; missing: " in text
+    assert "| SafeECGMatch (fitted, fused) | 60 % | – | – |" in text
 
 
 class Outline(HTMLParser):
