@@ -19,6 +19,7 @@ from safeecgmatch.engine.fingerprint import resolve
 from safeecgmatch.errors import UserError
 from safeecgmatch.launching.adoption import adopt, take_over_only
 from safeecgmatch.launching.scratch import Scratch
+from safeecgmatch.startup import quick_imports
 
 
 def train(path: str) -> None:
@@ -32,7 +33,8 @@ def train(path: str) -> None:
         return
     if take_over_only():
         raise UserError(f"{path}: there is no finished result of these params, code and data; run the command again.")
-    from safeecgmatch.launching.train_cell import Stopped, train_cell
+    with quick_imports():
+        from safeecgmatch.launching.train_cell import Stopped, train_cell
     from safeecgmatch.tracking.uploader import Following
 
     scratch = Scratch.of(path, config["fingerprint"])

@@ -7,17 +7,14 @@ from __future__ import annotations
 
 from importlib import import_module
 
-import torch
+from safeecgmatch.startup import quick_imports
 
-import safeecgmatch.launching.local
-import safeecgmatch.launching.train_cell  # noqa: F401
-from safeecgmatch.engine.fingerprint import code_of
-from safeecgmatch.protocols import known_methods, method_module
+with quick_imports():  # whose freeze also keeps the memory of these modules shared by all forked cells
+    import safeecgmatch.launching.local
+    import safeecgmatch.launching.train_cell  # noqa: F401
+    from safeecgmatch.engine.fingerprint import code_of
+    from safeecgmatch.protocols import known_methods, method_module
 
-for method in known_methods():
-    import_module(method_module(method))
-    code_of(method)  # keeps what it has read
-
-parameter = torch.nn.Parameter(torch.zeros(1))
-parameter.grad = torch.zeros(1)
-torch.optim.Adam([parameter], fused=True).step()  # torch imports its compiler then, whether it is used or not
+    for method in known_methods():
+        import_module(method_module(method))
+        code_of(method)  # keeps what it has read

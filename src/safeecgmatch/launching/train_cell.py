@@ -18,6 +18,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import torch
 import typer
 import yaml
 
@@ -37,6 +38,8 @@ from safeecgmatch.predictions import final_metrics
 from safeecgmatch.progress import Progress
 from safeecgmatch.tracking.record import RECORD_FILE, Cost, finished_record, run_record
 from safeecgmatch.tracking.uploader import Following
+
+torch.compiler.disable(len)  # imports torch's compiler, which every optimizer does in its first step anyway
 
 STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)
 SECONDS_BETWEEN_PROGRESS = 2.0

@@ -24,6 +24,7 @@ from safeecgmatch.config import load_params
 from safeecgmatch.errors import UserError
 from safeecgmatch.files import project_root, read_json, read_yaml
 from safeecgmatch.progress import Progress
+from safeecgmatch.startup import quick_imports
 from safeecgmatch.tracking.address import ARTIFACTS, brief, ensure_store, is_remote, lock, patience, tracking_uri
 from safeecgmatch.tracking.record import RECORD_FILE, CellFiles, Json, metric_name, milliseconds, now, numbers
 
@@ -186,9 +187,10 @@ class Following:
     def _run(self) -> None:
         try:
             ensure_store()
-            from safeecgmatch.tracking.store import Store  # imports mlflow
+            with quick_imports():
+                from safeecgmatch.tracking.store import Store
 
-            follower = Follower(Store())
+                follower = Follower(Store())
         except Exception as error:
             return tell(error, expected=(OSError,))
         finally:
