@@ -11,8 +11,8 @@ from contextlib import contextmanager
 def quick_imports() -> Iterator[None]:
     """What is imported here stays to the end, so Python need not look for garbage among it, now or ever.
 
-    torch and mlflow make a million objects. The search takes a third of the time of their import, and a second more when
-    the process ends.
+    torch and mlflow make a million objects: the search takes a third of the time of their import, and more than a
+    second when the process ends.
     """
     gc.disable()
     try:

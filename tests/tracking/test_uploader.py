@@ -18,8 +18,7 @@ import pytest
 
 from safeecgmatch.files import read_json
 from safeecgmatch.tracking import uploader
-from safeecgmatch.tracking.address import child_environment
-from safeecgmatch.tracking.uploader import Following, backfill
+from safeecgmatch.tracking.uploader import Following, Upload, backfill
 from tests.tracking.written import STEPS, Training, assert_complete, eventually, history, log_cell, runs
 
 
@@ -119,14 +118,13 @@ def test_one_bad_cell_is_told_and_keeps_no_other_from_the_store(
     bad, good = Training("ptbxl/fixmatch/30/1"), Training("ptbxl/fixmatch/60/1")
     bad.scratch.record.write_text("{")
     good.finish()
-    follower = uploader.Follower(Store())
-    follower.add(bad.scratch)
-    follower.add(good.scratch)
-    assert not follower.look()
+    following = Following()
+    following.uploads = [Upload(Store(), cell.scratch) for cell in (bad, good)]
+    assert not following.look()
     assert "MLflow: JSONDecodeError" in capsys.readouterr().err
     monkeypatch.setattr(uploader, "SECONDS_AFTER_TROUBLE", 0.0)
-    follower.not_before = 0.0
-    follower.look()
+    following.not_before = 0.0
+    following.look()
     assert [run.info.status for run in runs()] == ["FINISHED"]
 
 
@@ -149,7 +147,7 @@ def test_four_cells_at_once_on_a_fresh_store(tmp_path: Path, monkeypatch: pytest
 def server(folder: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
     command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     stores = ["--backend-store-uri", f"sqlite:///{folder}/server.db", "--artifacts-destination", str(folder / "files")]
-    environment = {name: value for name, value in child_environment().items() if name != "MLFLOW_TRACKING_URI"}
+    environment = {name: value for name, value in os.environ.items() if name != "MLFLOW_TRACKING_URI"}
     with (folder / "server.log").open("ab") as log:
         process = subprocess.Popen([*command, *stores], env=environment, stdout=log, stderr=log, start_new_session=True)
     try:

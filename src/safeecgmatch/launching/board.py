@@ -20,7 +20,10 @@ SECONDS_BETWEEN_DRAWINGS = 1.0  # on a terminal
 
 
 class Board:
-    """The report of a launcher; the time left comes from the iterations of the cells that run."""
+    """Told by a launcher how far it is: every job is queued at first; `tick` comes now and then while jobs run.
+
+    The time left comes from the iterations of the cells that run.
+    """
 
     def __init__(self, jobs: Sequence[Job], iterations: int, stream: TextIO | None = None) -> None:
         self.jobs, self.iterations, self.stream = jobs, iterations, stream or sys.stderr
@@ -49,6 +52,7 @@ class Board:
         self.running[job] = self.bars.add_task(job.name, total=self.iterations, note="")
 
     def queued(self, job: Job) -> None:
+        """It was running and waits again."""
         self.bars.remove_task(self.running.pop(job))
 
     def finished(self, job: Job, failure: Failure | None) -> None:

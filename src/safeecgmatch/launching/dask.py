@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from safeecgmatch.errors import UserError
 from safeecgmatch.files import write_text
+from safeecgmatch.launching.board import Board
 from safeecgmatch.launching.cluster import Cluster, load_cluster
 from safeecgmatch.launching.jobs import (
     CellCommand,
@@ -25,7 +26,6 @@ from safeecgmatch.launching.jobs import (
     Failure,
     Job,
     Means,
-    Report,
     command,
     failure_of,
     one_line,
@@ -48,7 +48,7 @@ def check(cluster: Cluster) -> None:
     connect(cluster.dask.scheduler).close()
 
 
-def launch(jobs: Sequence[Job], report: Report, means: Means) -> list[Failure]:
+def launch(jobs: Sequence[Job], report: Board, means: Means) -> list[Failure]:
     address = means.cluster.dask.scheduler
     with connect(address) as client:
         try:
@@ -90,7 +90,7 @@ def connect(address: str | None) -> Client:
         ) from None
 
 
-def follow(client: Client, jobs: Sequence[Job], report: Report, means: Means) -> list[Failure]:
+def follow(client: Client, jobs: Sequence[Job], report: Board, means: Means) -> list[Failure]:
     """Submit what is not on the scheduler yet, and report what becomes of all tasks until the last has ended."""
     waiting, failures = deque(jobs), []
     tasks: dict[Job, Future] = {}

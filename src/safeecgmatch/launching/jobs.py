@@ -6,11 +6,9 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from signal import Signals
-from typing import Protocol
 
 from safeecgmatch.cells import Cell
 from safeecgmatch.launching.cluster import Cluster
@@ -51,23 +49,6 @@ class Means:
     gpus: tuple[str, ...]  # one cell each; empty: no cell is bound to a GPU
     cluster: Cluster
     upload: bool  # cells upload to MLflow themselves; otherwise the launching process follows their files
-
-
-class Report(Protocol):
-    """Told by a launcher how far it is; every job is queued at first."""
-
-    def started(self, job: Job) -> None: ...
-
-    def queued(self, job: Job) -> None:
-        """It was running and waits again."""
-
-    def finished(self, job: Job, failure: Failure | None) -> None: ...
-
-    def tick(self) -> None:
-        """Called now and then while jobs run."""
-
-
-Launcher = Callable[[Sequence[Job], Report, Means], list[Failure]]
 
 
 class Detached(Exception):

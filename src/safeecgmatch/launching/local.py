@@ -17,8 +17,9 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from safeecgmatch.errors import UserError
+from safeecgmatch.launching.board import Board
 from safeecgmatch.launching.cluster import Cluster
-from safeecgmatch.launching.jobs import Failure, Job, Means, Report, environment, failure_of
+from safeecgmatch.launching.jobs import Failure, Job, Means, environment, failure_of
 
 SECONDS_BETWEEN_TICKS = 0.2
 SECONDS_TO_CHECKPOINT = 60.0
@@ -28,7 +29,7 @@ def check(cluster: Cluster) -> None:
     """Nothing can be missing: this machine is here."""
 
 
-def launch(jobs: Sequence[Job], report: Report, means: Means) -> list[Failure]:
+def launch(jobs: Sequence[Job], report: Board, means: Means) -> list[Failure]:
     """Train all jobs, as many at a time as `means` says; an interrupt lets those that run write a checkpoint."""
     context = get_context("forkserver")
     context.set_forkserver_preload(["safeecgmatch.launching.preload"])

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 
 from safeecgmatch.errors import UserError
+from safeecgmatch.launching.board import Board
 from safeecgmatch.launching.cluster import Cluster
-from safeecgmatch.launching.jobs import Launcher
+from safeecgmatch.launching.jobs import Failure, Job, Means
 
+Launcher = Callable[[Sequence[Job], Board, Means], list[Failure]]
 LAUNCHERS = {name: f"safeecgmatch.launching.{name}" for name in ("local", "slurm", "dask")}
 
 

@@ -26,8 +26,9 @@ from typing import Any
 
 from safeecgmatch.errors import UserError
 from safeecgmatch.files import read_json, write_json
+from safeecgmatch.launching.board import Board
 from safeecgmatch.launching.cluster import Cluster
-from safeecgmatch.launching.jobs import CellCommand, Detached, Failure, Job, Means, Report, command, one_line
+from safeecgmatch.launching.jobs import CellCommand, Detached, Failure, Job, Means, command, one_line
 from safeecgmatch.launching.registry import need
 from safeecgmatch.launching.scratch import Scratch, scratch_root
 
@@ -80,7 +81,7 @@ def check(cluster: Cluster) -> None:
     ask_queue()
 
 
-def launch(jobs: Sequence[Job], report: Report, means: Means) -> list[Failure]:
+def launch(jobs: Sequence[Job], report: Board, means: Means) -> list[Failure]:
     queue = ask_queue()
     known = {job: found for job in jobs if (found := queued_as(job, queue))}
     new = [job for job in jobs if job not in known]
@@ -164,7 +165,7 @@ def parameters(means: Means, name: str, cells: int) -> dict[str, Any]:
     }
 
 
-def follow(known: dict[Job, str], report: Report) -> list[Failure]:
+def follow(known: dict[Job, str], report: Board) -> list[Failure]:
     """Tell `report` what becomes of the jobs until the last of them has ended."""
     waiting, running = dict(known), set[Job]()
     absences = dict.fromkeys(known, 0)

@@ -62,12 +62,6 @@ def brief(error: Exception) -> str:
     return " ".join(str(error).split())[:300]
 
 
-def child_environment() -> dict[str, str]:
-    """For processes of ours: they import this very package, also in the workspace of a queued experiment."""
-    search = [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")]
-    return os.environ | QUIET | {"PYTHONPATH": os.pathsep.join(filter(None, search))}
-
-
 @contextmanager
 def lock(file: Path) -> Iterator[None]:
     """One process at a time; the operating system frees it when its holder dies. An sqlite file is a portable lock."""
@@ -106,9 +100,7 @@ def ensure_store() -> None:
 
 
 def _python(arguments: list[str], database: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, *arguments], env=child_environment(), capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise UserError(f"{database}: the MLflow store cannot be made or migrated ({reason}); move the file away.")

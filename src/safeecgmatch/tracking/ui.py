@@ -17,7 +17,7 @@ from typing import Any
 
 from safeecgmatch.config import PROPOSED, Params
 from safeecgmatch.errors import UserError
-from safeecgmatch.tracking.address import ARTIFACTS, brief, child_environment, ensure_store, is_remote, tracking_uri
+from safeecgmatch.tracking.address import ARTIFACTS, brief, ensure_store, is_remote, tracking_uri
 from safeecgmatch.tracking.record import experiment_name
 from safeecgmatch.tracking.store import Store
 
@@ -90,7 +90,6 @@ def ui(port: int) -> Iterator[tuple[str, subprocess.Popen[bytes] | None]]:
     command = ["server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1", "--backend-store-uri", uri]
     process = subprocess.Popen(
         [sys.executable, "-m", "mlflow", *command, "--artifacts-destination", ARTIFACTS],
-        env=child_environment(),
         stdout=subprocess.DEVNULL,
         start_new_session=True,
     )

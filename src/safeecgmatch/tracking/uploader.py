@@ -37,7 +37,7 @@ SECONDS_BETWEEN_LOOKS = 2.0
 SECONDS_AFTER_TROUBLE = 30.0
 
 
-class Source(Protocol):
+class Followed(Protocol):
     """Where a cell is being written."""
 
     def files(self) -> CellFiles | None:
@@ -50,7 +50,7 @@ class Source(Protocol):
 class Upload:
     """One cell on its way to MLflow; `advance` sends what is new and may be repeated after any failure."""
 
-    def __init__(self, store: Store, source: Source) -> None:
+    def __init__(self, store: Store, source: Followed) -> None:
         self.store, self.source = store, source
         self.run_id: str | None = None
         self.opened = False
@@ -60,8 +60,7 @@ class Upload:
 
     def advance(self) -> bool:
         """Whether something of a finished cell was sent, now that all of it is."""
-        files = self.source.files()
-        if files is None or self.done:
+        if self.done or (files := self.source.files()) is None:
             return False
         record = read_json(files.record)
         if not self.opened:
@@ -104,46 +103,6 @@ def without(entry: Json, present: frozenset[tuple[str, int]]) -> Json:
     return entry | {"metrics": missing}
 
 
-class Follower:
-    """Sends all cells that it was told of, again and again, until their ends."""
-
-    def __init__(self, store: Store) -> None:
-        self.store = store
-        self.waiting: list[Upload] = []
-        self.not_before = 0.0
-
-    def add(self, source: Source) -> Upload:
-        self.waiting.append(Upload(self.store, source))
-        return self.waiting[-1]
-
-    def look(self) -> bool:
-        """One round over all cells; False after trouble, which is told and pauses all of them."""
-        if time.monotonic() < self.not_before:
-            return False
-        for upload in list(self.waiting):
-            try:
-                upload.advance()
-            except Exception as error:  # no fault on this side may reach the training; each is told
-                tell(error, expected=(OSError, self.store.Trouble))
-                self.not_before = time.monotonic() + SECONDS_AFTER_TROUBLE
-                upload.opened = False  # opened again, it asks what arrived although the answer was lost
-                self.waiting.remove(upload)
-                self.waiting.append(upload)
-                return False
-            if upload.done:
-                self.waiting.remove(upload)
-        return True
-
-    def end(self, killed_if_unfinished: bool) -> bool:
-        """The last round; True if the store has all that there is."""
-        self.not_before = 0.0
-        complete = self.look()
-        if complete and killed_if_unfinished:
-            for upload in self.waiting:
-                upload.give_up()
-        return complete
-
-
 def tell(error: Exception, expected: tuple[type[Exception], ...]) -> None:
     """One line about trouble with MLflow, with its place in the code where it is a fault of ours."""
     text = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {brief(error)}"
@@ -153,12 +112,16 @@ def tell(error: Exception, expected: tuple[type[Exception], ...]) -> None:
 
 
 class Following:
-    """A daemon thread with a Follower: a server that hangs holds up that thread, and ends with the process."""
+    """A daemon thread that sends all cells that it was told of, again and again, until their ends.
+
+    A server that hangs holds up that thread alone, and ends with the process.
+    """
 
     def __init__(self, killed_if_unfinished: bool = True) -> None:
         self.killed_if_unfinished = killed_if_unfinished
-        self.sources: SimpleQueue[Source | None] = SimpleQueue()  # None: nothing will be trained any more
+        self.sources: SimpleQueue[Followed | None] = SimpleQueue()  # None: nothing will be trained any more
         self.uploads: list[Upload] = []
+        self.not_before = 0.0  # after trouble
         self.ready, self.complete = Event(), False
         self.thread = Thread(target=self._run, name="mlflow", daemon=True)
 
@@ -167,7 +130,7 @@ class Following:
         self.thread.start()
         return self
 
-    def follow(self, source: Source) -> None:
+    def follow(self, source: Followed) -> None:
         self.sources.put(source)
 
     def __exit__(self, *_: object) -> None:
@@ -190,7 +153,7 @@ class Following:
             with quick_imports():
                 from safeecgmatch.tracking.store import Store
 
-                follower = Follower(Store())
+                store = Store()
         except Exception as error:
             return tell(error, expected=(OSError,))
         finally:
@@ -201,12 +164,31 @@ class Following:
                 if source is None:
                     ended = True
                 else:
-                    self.uploads.append(follower.add(source))
-            if not ended:
-                follower.look()
-        self.complete = follower.end(self.killed_if_unfinished)
+                    self.uploads.append(Upload(store, source))
+            if ended:
+                self.not_before = 0.0
+            self.complete = self.look()
+        if self.complete and self.killed_if_unfinished:
+            for upload in self.uploads:
+                upload.give_up()
 
-    def _arrivals(self) -> Iterator[Source | None]:
+    def look(self) -> bool:
+        """One round over all cells; False after trouble, which is told and pauses all of them."""
+        if time.monotonic() < self.not_before:
+            return False
+        for upload in list(self.uploads):
+            try:
+                upload.advance()
+            except Exception as error:  # no fault on this side may reach the training; each is told
+                tell(error, expected=(OSError, upload.store.Trouble))
+                self.not_before = time.monotonic() + SECONDS_AFTER_TROUBLE
+                upload.opened = False  # opened again, it asks what arrived although the answer was lost
+                self.uploads.remove(upload)  # the others come first the next time
+                self.uploads.append(upload)
+                return False
+        return True
+
+    def _arrivals(self) -> Iterator[Followed | None]:
         """What arrives within a moment, and all that came with it."""
         try:
             yield self.sources.get(timeout=SECONDS_BETWEEN_LOOKS)
