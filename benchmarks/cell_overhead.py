@@ -1,8 +1,9 @@
 """The fixed cost of a training cell, against a script that imports torch and mlflow, opens the store and logs one run.
 
 The fixed cost is everything but iterations and DVC: imports, data, model, tracking, testing, writing. The same cell is
-timed with N and 2 N iterations, and its time at none is 2 T(N) - T(2 N). Reference and cells are timed in turns in the
-same run; the bound is 1.3. Needs the splits of the installed params (`dvc repro split`).
+timed with N and 2 N iterations, and its time at none is 2 T(N) - T(2 N). Times are processor seconds, which other work
+on the machine changes little. Reference and cells are timed in turns in the same run; the bound is 1.3. Needs the
+splits of the installed params (`dvc repro split`).
 
 Example: python benchmarks/cell_overhead.py ptbxl/supervised/30/1
 """
@@ -10,11 +11,11 @@ Example: python benchmarks/cell_overhead.py ptbxl/supervised/30/1
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from statistics import median
 
@@ -35,9 +36,10 @@ with mlflow.start_run():
 
 
 def seconds(*command: str) -> float:
-    began = time.perf_counter()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([sys.executable, *command], check=True, stderr=subprocess.DEVNULL)
-    return time.perf_counter() - began
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def workspace(folder: Path, project: Path) -> None:
