@@ -27,7 +27,7 @@ def measure(nodes: int, dimensions: int, k: int) -> tuple[float, float]:
 
 
 def peak_megabytes() -> float:
-    """Of this process, PyTorch's own 200 MB included. Not ru_maxrss: that begins with the peak of whoever started it."""
+    """Of this process, PyTorch's own 200 MB included. Not ru_maxrss, which begins with the peak of its starter."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
     return int(status.split("VmHWM:")[1].split()[0]) / 1024
 

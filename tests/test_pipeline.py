@@ -50,6 +50,15 @@ def test_one_command_makes_every_cell_and_the_tables(launched):
 
 def test_stored_cells_of_other_params_are_missing_to_whoever_reports(project):
     """Another width, as after installing another profile: no report is written from the cells that are there."""
+    configs = [project.root / "runs" / cell / "config.yaml" for cell in (CELL, "ptbxl/supervised/60/1")]
+    whole = [config.read_bytes() for config in configs]
+    for config, content in zip(configs, (whole[0][: len(whole[0]) // 2], b""), strict=True):  # cut ones
+        config.unlink()
+        config.write_bytes(content)
+    listed = project.safeecgmatch("cells")
+    assert listed.count("missing ") == 2 and "1 of other " in listed and "1 of a damaged config.yaml" in listed
+    for config, content in zip(configs, whole, strict=True):
+        config.write_bytes(content)
     before = (project.root / REPORTS / "metrics.csv").read_bytes()
     stored = len(cells(load_params(project.root / "params.yaml")))
     project.params(model={"width": 5})

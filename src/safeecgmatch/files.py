@@ -113,7 +113,9 @@ def read_yaml(path: Path) -> Any:
         raise UserError(f"{path} does not exist; run `safeecgmatch profile demo` in the project's folder.") from None
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not UTF-8 ({error.reason} at byte {error.start}); save it as UTF-8.") from None
-    except YAMLError as error:
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}).") from None
+    except (YAMLError, ValueError) as error:  # a value may look like a date and be none
         raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}.") from None
 
 
