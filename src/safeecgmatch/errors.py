@@ -1,6 +1,10 @@
-"""The one exception whose cause a user can fix."""
+"""The one exception whose cause a user can fix, and how a program ends with its sentence."""
 
 from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 class UserError(Exception):
@@ -8,3 +12,17 @@ class UserError(Exception):
 
     Stages and the command line print it without a traceback and exit with status 1.
     """
+
+
+@contextmanager
+def one_sentence(prefix: str = "") -> Iterator[None]:
+    """For the outermost function of a program: what the user can put right, a full disk too, ends it."""
+    try:
+        yield
+    except UserError as error:
+        sys.exit(f"{prefix}{error}")
+    except OSError as error:
+        if error.strerror is None:  # of a library, not of the system
+            raise
+        what = f"{error.filename} cannot be read or written" if error.filename else "A file cannot be written"
+        sys.exit(f"{prefix}{what} ({error.strerror}).")
