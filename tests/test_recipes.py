@@ -57,8 +57,12 @@ def louder(project: Project) -> Project:
     return project
 
 
-def test_a_new_method_with_its_own_loss_and_view_is_all_that_is_trained(louder: Project) -> None:
+def test_a_new_method_with_its_own_loss_and_view_is_all_that_is_stale(louder: Project) -> None:
     assert louder.stale() == {CELL}
+
+
+@pytest.mark.slow
+def test_a_new_method_is_trained_and_in_the_report(louder: Project) -> None:
     output = louder.safeecgmatch("run", CELL)
     assert "1 training cells, 1 of them to be trained." in output
     assert (louder.root / "runs/ptbxl/louder/60/1/predictions.npz").is_file()

@@ -124,8 +124,7 @@ def test_rows_table_and_signals_belong_together(archive: Path, tmp_path: Path) -
     assert "200 rows, v1.0.3 has 21,799" in report["warnings"][0]
 
 
-@pytest.mark.parametrize("damaged", [[], [1], [150], [70, 199]])
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(("damaged", "workers"), [([], 1), ([1], 1), ([150], 1), ([70, 199], 1), ([], 2), ([150], 2)])
 def test_the_checksum_is_that_of_the_stored_file(tmp_path: Path, damaged: list[int], workers: int) -> None:
     """Hashed while it is written if no record is dropped, else again after the rows have moved."""
     rows = [(n, "{'NORM': 1.0}", f"records100/00000/{n:05d}_lr") for n in range(1, 201)]
