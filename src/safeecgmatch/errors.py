@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 
 class UserError(Exception):
@@ -12,6 +13,13 @@ class UserError(Exception):
 
     Stages and the command line print it without a traceback and exit with status 1.
     """
+
+
+class DamagedFile(UserError, ValueError):
+    """A file of ours that was cut or edited."""
+
+    def __init__(self, file: Path, reason: object) -> None:
+        super().__init__(f"{file} is damaged ({reason}): `dvc checkout` brings it back, or run again what wrote it.")
 
 
 @contextmanager

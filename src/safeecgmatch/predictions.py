@@ -9,6 +9,7 @@ from zipfile import BadZipFile
 import numpy as np
 import numpy.typing as npt
 
+from safeecgmatch.errors import DamagedFile
 from safeecgmatch.metrics import (
     acceptance_threshold,
     closed_set_metrics,
@@ -29,7 +30,7 @@ def read_arrays(file: Path) -> dict[str, npt.NDArray]:
         with np.load(file, allow_pickle=False) as stored:
             return dict(stored)
     except (BadZipFile, EOFError) as error:
-        raise ValueError(f"{file.name} is damaged: {error}") from error
+        raise DamagedFile(file, error) from error
 
 
 def predictions_at(predictions: Arrays, trajectory: Arrays, epoch: int) -> dict[str, npt.NDArray]:

@@ -185,6 +185,8 @@ def test_clipped_and_padded_records_are_reported(tmp_path: Path) -> None:
 
 HEADERS = {  # a bad header, and what the report says about it
     "rate 0": ("{name} 12 0 5000", "0 Hz"),
+    "a negative rate": ("{name} 12 -100 5000", "states no sampling rate"),
+    "no rate": ("{name} 12", "states no sampling rate"),
     "a rate of 400 digits": ("{name} 12 " + "9" * 400 + " 5000", "Hz"),
     "5,000 digits of samples": ("{name} 12 100 " + "9" * 5000, "wfdb"),
     "5,000 digits of leads": ("{name} " + "9" * 5000 + " 100 5000", "wfdb"),

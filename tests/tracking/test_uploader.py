@@ -123,7 +123,7 @@ def test_one_bad_cell_is_told_and_keeps_no_other_from_the_store(
     follower.add(bad.scratch)
     follower.add(good.scratch)
     assert not follower.look()
-    assert "MLflow: JSONDecodeError" in capsys.readouterr().err
+    assert "record.json is damaged" in capsys.readouterr().err
     monkeypatch.setattr(uploader, "SECONDS_AFTER_TROUBLE", 0.0)
     follower.not_before = 0.0
     follower.look()

@@ -6,7 +6,6 @@ thresholds at a few shares in their place.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -167,22 +166,17 @@ def read_summary(file: Path) -> dict[str, Any]:
         summary = read_json(file)
     except FileNotFoundError:
         raise UserError(f"{file.parent} has no {file.name}, so it is no finished cell: name one.") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{file} is damaged ({error}): {AGAIN}.") from error
     if reason := summary.get("diverged"):
         raise UserError(f"{file.parent} holds no network, because its training diverged ({reason}): take another cell.")
     if missing := [name for name in NEEDED if name not in summary]:
         raise UserError(f"{file} does not state {missing[0]}, which older versions did not store: {AGAIN}.")
-    return dict(summary)
+    return summary
 
 
 def read_record(folder: Path) -> dict[str, Any]:
     """The run.json of a cell: below tracking/, or beside a result that waits in scratch/; nothing where it is gone."""
     place = Path("tracking", *folder.parts[1:]) if folder.parts[:1] == ("runs",) else folder.parent
-    try:
-        return dict(read_json(place / RECORD)) if (place / RECORD).is_file() else {}
-    except ValueError as error:
-        raise UserError(f"{place / RECORD} is damaged ({error}): `dvc checkout` brings it back.") from error
+    return read_json(place / RECORD) if (place / RECORD).is_file() else {}
 
 
 def usable_device(trained_on: str) -> str:
