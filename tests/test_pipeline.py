@@ -56,7 +56,7 @@ def test_stored_cells_of_other_params_are_missing_to_whoever_reports(project):
         config.unlink()
         config.write_bytes(content)
     listed = project.safeecgmatch("cells")
-    assert listed.count("missing ") == 2 and "1 of other " in listed and "1 of a damaged config.yaml" in listed
+    assert listed.count("reported ") == 2 and "1 of other " in listed and "1 of a damaged config.yaml" in listed
     for config, content in zip(configs, whole, strict=True):
         config.write_bytes(content)
     before = (project.root / REPORTS / "metrics.csv").read_bytes()
