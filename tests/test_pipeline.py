@@ -174,6 +174,7 @@ runpy.run_path("stages/train.py")["main"](sys.argv[1])
 """
 
 
+@pytest.mark.slow
 def test_a_checkpoint_survives_harmless_edits_and_is_refused_after_a_real_one(project):
     content = micro_params()
     content["train"] |= {"iterations": 10**6, "epoch": 10**5}

@@ -130,6 +130,7 @@ def test_a_kill_while_dvc_takes_cells_over_loses_no_training(trained: Project, s
     assert ("The last run was killed while DVC was at work" in output) == ("run" in trouble)
 
 
+@pytest.mark.slow
 def test_dvc_that_outlives_a_killed_run_is_waited_for(trained: Project, study: Project) -> None:
     (trained.root / "trouble").write_text("adoption run")
     process = start(trained)
@@ -138,6 +139,7 @@ def test_dvc_that_outlives_a_killed_run_is_waited_for(trained: Project, study: P
     process.communicate()
 
 
+@pytest.mark.slow
 def test_a_plain_kill_ends_dvc_too_and_loses_nothing(trained: Project, study: Project) -> None:
     trained.edit((ADOPTION, "    try:\n        os.link", "    sleeping()\n    try:\n        os.link"))
     trained.edit((ADOPTION, "", 'def sleeping():\n    import time\n    Path("begun").touch()\n    time.sleep(600)\n'))
