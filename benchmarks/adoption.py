@@ -46,6 +46,8 @@ def make_study(root: Path, wanted: int) -> list[Cell]:
     content = yaml.safe_load((ROOT / "params.yaml").read_text()) | {"profile": "synthetic"}
     content["grid"] |= {"datasets": ["ptbxl"], "methods": ["supervised"], "ood_levels": [60], "seeds": [1]}
     content["ablation"] |= {"datasets": ["ptbxl"], "variants": ["no_cal"], "ood_levels": [60]}
+    content["data"] |= {"phantom": {"records": 300, "seed": 7}}
+    content["data"]["ptbxl"] |= {"labels_per_class": 8, "pool_size": 80}
     content["readings"], content["variants"]["names"] = [], []
     content["arms"] = {arm: {"datasets": [], "methods": []} for arm in content["arms"]}
     content["sensitivity"] |= {"ood_levels": [60], "lambda_sums": [(n + 1) / 1024 for n in range(wanted - OTHERS)]}

@@ -19,7 +19,7 @@ import typer
 from safeecgmatch.config import Params, load_params, validate
 from safeecgmatch.engine.fingerprint import method_of, stage_of
 from safeecgmatch.engine.method import method_class
-from safeecgmatch.errors import UserError
+from safeecgmatch.errors import one_sentence
 from safeecgmatch.files import write_json
 from safeecgmatch.protocols import known_methods
 from safeecgmatch.reporting.names import must_be_named
@@ -39,7 +39,7 @@ def check(params: Params, method: str, found: dict[str, Any]) -> None:
 
 def main() -> None:
     """Write data/code/methods/METHOD.json for every method that exists, and data/code/stages/STAGE.json."""
-    try:
+    with one_sentence():
         params = load_params()
         for method in known_methods():
             found = method_of(params, method)
@@ -47,8 +47,6 @@ def main() -> None:
             write_json(Path("data/code/methods") / f"{method}.json", found)
         for stage in STAGES:
             write_json(Path("data/code/stages") / f"{stage}.json", stage_of(Path("stages") / f"{stage}.py"))
-    except UserError as error:
-        sys.exit(str(error))
 
 
 if __name__ == "__main__":

@@ -13,14 +13,12 @@ import typer
 from safeecgmatch.config import load_params
 from safeecgmatch.data.download import Request, obtain
 from safeecgmatch.data.manifest import manifest_of
-from safeecgmatch.errors import UserError
+from safeecgmatch.errors import one_sentence
 
 
 def main(dataset: str = typer.Option(..., help="A section of `data` in params.yaml.")) -> None:
-    try:
+    with one_sentence():
         found = obtain(Request.of(dataset, load_params().data), manifest_of(dataset))
-    except UserError as error:
-        sys.exit(str(error))
     size = sum(file.size for file in found.files) / 1e6
     print(f"{dataset}: {len(found.files)} files, {size:.1f} MB verified in {found.place}")
 

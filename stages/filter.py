@@ -17,22 +17,20 @@ from safeecgmatch.config import load_params
 from safeecgmatch.data.datasets import find_dataset
 from safeecgmatch.data.filtering import filter_dataset
 from safeecgmatch.data.manifest import manifest_of, open_archive
-from safeecgmatch.errors import UserError
+from safeecgmatch.errors import one_sentence
 from safeecgmatch.protocols import switches
 
 
 def main(dataset: str = typer.Option(..., help="A section of `data` in params.yaml.")) -> None:
     """Write data/filtered/DATASET."""
     target = Path("data/filtered") / dataset
-    try:
+    with one_sentence():
         params = load_params()
         params.data.source(dataset)  # a dataset without a section is named as such
         archive = open_archive(manifest_of(dataset))
         preprocessing = find_dataset(dataset).preprocessing(switches("data", params.protocol, params.data.switches))
         rate = params.data.sampling_rate
         report = filter_dataset(dataset, archive.folder, target, rate, preprocessing, archive.files)
-    except UserError as error:
-        sys.exit(str(error))
     for warning in report["warnings"]:
         print(f"warning: {warning}", file=sys.stderr)
     counts = ", ".join(f"{name} {count:,}" for name, count in sorted(report["class_counts"].items()))

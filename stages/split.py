@@ -16,7 +16,7 @@ import typer
 from safeecgmatch.config import load_params
 from safeecgmatch.data.splits import make_split, write_split
 from safeecgmatch.engine.signal_store import SignalStore
-from safeecgmatch.errors import UserError
+from safeecgmatch.errors import one_sentence
 from safeecgmatch.protocols import switches
 
 
@@ -27,7 +27,7 @@ def main(
     arm: str = typer.Option("", help="seen_pool: no unseen records in the pool; val150: 50 validation labels a class."),
 ) -> None:
     """Write data/splits/DATASET/OOD/SEED, for an arm data/splits/DATASET/OOD-ARM/SEED."""
-    try:
+    with one_sentence():
         params = load_params()
         source = params.data.source(dataset)
         split = make_split(
@@ -41,8 +41,6 @@ def main(
             switches=switches("data", params.protocol, params.data.switches),
             arm=arm,
         )
-    except UserError as error:
-        sys.exit(str(error))
     write_split(split, Path("data/splits") / dataset / (f"{ood}-{arm}" if arm else str(ood)) / str(seed))
     for warning in split.summary.get("warnings", []):
         print(f"warning: {warning}", file=sys.stderr)

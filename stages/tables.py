@@ -14,17 +14,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 import typer
 
 from safeecgmatch.config import load_params
-from safeecgmatch.errors import UserError
+from safeecgmatch.errors import one_sentence
 from safeecgmatch.reporting.evaluate import report_folder
 from safeecgmatch.reporting.report import write_report
 
 
 def main() -> None:
-    try:
+    with one_sentence():
         params = load_params()
         write_report(params, report_folder(params))
-    except UserError as error:
-        sys.exit(str(error))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import typer
 from safeecgmatch.cells import find_cell
 from safeecgmatch.config import load_params
 from safeecgmatch.engine.fingerprint import resolve
-from safeecgmatch.errors import UserError
+from safeecgmatch.errors import UserError, one_sentence
 from safeecgmatch.launching.adoption import adopt, take_over_only
 from safeecgmatch.launching.scratch import Scratch
 from safeecgmatch.startup import quick_imports
@@ -52,10 +52,8 @@ def train(path: str) -> None:
 
 def main(path: str = typer.Argument(help="The cell's folder below runs/, such as ptbxl/fixmatch/30/1.")) -> None:
     """Write runs/PATH and tracking/PATH/run.json, and log the cell to MLflow."""
-    try:
+    with one_sentence():
         train(path)
-    except UserError as error:
-        sys.exit(str(error))
 
 
 if __name__ == "__main__":

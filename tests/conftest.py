@@ -23,10 +23,16 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 @pytest.fixture(scope="session")
-def launched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, str]:
-    """The micro study, run once by the launcher for all workers of pytest-xdist, and what was printed."""
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One temporary folder for all workers of pytest-xdist."""
     temporary = tmp_path_factory.getbasetemp()
-    return micro_study((temporary.parent if "PYTEST_XDIST_WORKER" in os.environ else temporary) / "micro")
+    return temporary.parent if "PYTEST_XDIST_WORKER" in os.environ else temporary
+
+
+@pytest.fixture(scope="session")
+def launched(shared_folder: Path) -> tuple[Project, str]:
+    """The micro study, run once by the launcher, and what was printed."""
+    return micro_study(shared_folder / "micro")
 
 
 @pytest.fixture(scope="session")

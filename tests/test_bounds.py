@@ -86,6 +86,19 @@ def test_params_that_are_not_utf8_are_one_sentence(tmp_path: Path) -> None:
         load_params(file)
 
 
+@pytest.mark.parametrize("text", ["profile: 2026-13-45", f"seed: {'9' * 5000}"])
+def test_params_that_no_value_can_be_made_of_are_one_sentence(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "params.yaml"
+    file.write_text(text)
+    with pytest.raises(UserError, match="is not valid YAML"):
+        load_params(file)
+
+
+def test_params_that_cannot_be_opened_are_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cannot be read"):
+        load_params(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [

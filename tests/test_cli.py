@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 from typer.testing import CliRunner
 
+from safeecgmatch import files
 from safeecgmatch.cells import cells
-from safeecgmatch.cli import app
+from safeecgmatch.cli import app, main
 from safeecgmatch.config import load_params
 from safeecgmatch.errors import UserError
 from safeecgmatch.files import write_text
@@ -140,6 +143,23 @@ def test_a_mistake_is_one_sentence_and_status_1(tmp_path: Path) -> None:
     )
     assert done.returncode == 1 and done.stdout == ""
     assert done.stderr.startswith("Error: params.yaml does not exist") and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "sentence"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "A file cannot be written (No space left on device)."),
+        (PermissionError(errno.EACCES, "Permission denied", "p"), "p cannot be read or written (Permission denied)."),
+    ],
+)
+def test_a_full_disk_and_a_locked_folder_are_one_sentence(
+    project: Path, monkeypatch: pytest.MonkeyPatch, fault: OSError, sentence: str
+) -> None:
+    monkeypatch.setattr(files, "write_text", MagicMock(side_effect=fault))
+    monkeypatch.setattr(sys, "argv", ["safeecgmatch", "profile", "cpu"])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == f"Error: {sentence}"
 
 
 @pytest.mark.parametrize(

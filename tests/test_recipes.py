@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
@@ -57,8 +58,12 @@ def louder(project: Project) -> Project:
     return project
 
 
-def test_a_new_method_with_its_own_loss_and_view_is_all_that_is_trained(louder: Project) -> None:
+def test_a_new_method_with_its_own_loss_and_view_is_all_that_is_stale(louder: Project) -> None:
     assert louder.stale() == {CELL}
+
+
+@pytest.mark.slow
+def test_a_new_method_is_trained_and_in_the_report(louder: Project) -> None:
     output = louder.safeecgmatch("run", CELL)
     assert "1 training cells, 1 of them to be trained." in output
     assert (louder.root / "runs/ptbxl/louder/60/1/predictions.npz").is_file()
@@ -67,6 +72,7 @@ def test_a_new_method_with_its_own_loss_and_view_is_all_that_is_trained(louder: 
     assert "Louder" in (louder.root / REPORTS / "README.md").read_text()
 
 
+@pytest.mark.slow
 def test_what_a_new_method_lacks_is_said_before_anything_is_trained(louder: Project) -> None:
     """One of the sentences of tests/stages/test_code.py, through DVC's graph."""
     louder.edit((f"{PACKAGE}/methods/louder/method.py", "METHOD = Louder", ""))
@@ -79,7 +85,8 @@ def headline(project: Project) -> dict:
     return json.loads((project.root / REPORTS / "headline.json").read_text())
 
 
-def test_a_new_metric_is_in_the_report_and_nothing_is_trained(project: Project) -> None:
+@pytest.fixture
+def metric(project: Project) -> Project:
     function = (
         "def worst_recall(probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> float:\n"
         "    predicted, true = np.argmax(probabilities, axis=1), np.asarray(labels)\n"
@@ -91,11 +98,20 @@ def test_a_new_metric_is_in_the_report_and_nothing_is_trained(project: Project) 
         (NAMES, "metrics:\n", "metrics:\n  worst_recall: {name: Worst recall, best: high}\n"),
         (f"{PACKAGE}/reporting/catalogue.py", '"nll", "brier")', '"nll", "brier", "worst_recall")'),
     )
-    assert project.stale() == set()
-    project.safeecgmatch("report")
-    values = project.read("metrics.csv").set_index("metric")["value"]["worst_recall"]
+    return project
+
+
+def test_a_new_metric_has_values_and_nothing_is_trained(metric: Project) -> None:
+    assert metric.stale() == set()
+    metric.run(sys.executable, "stages/evaluate.py")
+    values = metric.read("metrics.csv").set_index("metric")["value"]["worst_recall"]
     assert len(values) and values.between(0, 1).all()
-    assert "Worst recall" in (project.root / REPORTS / "README.md").read_text()
+
+
+@pytest.mark.slow
+def test_a_new_metric_is_in_the_report(metric: Project) -> None:
+    metric.safeecgmatch("report")
+    assert "Worst recall" in (metric.root / REPORTS / "README.md").read_text()
 
 
 LEVEL = {f"{stage}-45-1" for stage in ("train@ptbxl-supervised", "train@ptbxl-fixmatch", "train_safeecgmatch@ptbxl",

@@ -12,7 +12,7 @@ from pathlib import Path
 import typer
 
 from safeecgmatch import cli_models
-from safeecgmatch.errors import UserError
+from safeecgmatch.errors import UserError, one_sentence
 from safeecgmatch.tracking import commands as mlflow_commands
 
 app = typer.Typer(
@@ -284,10 +284,8 @@ def protocol(method: str | None = typer.Argument(None, help="A method, or 'data'
 
 
 def main() -> None:
-    try:
+    with one_sentence("Error: "):
         app()
-    except UserError as error:
-        sys.exit(f"Error: {error}")
 
 
 if __name__ == "__main__":

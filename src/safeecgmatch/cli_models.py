@@ -93,5 +93,5 @@ def export(
     from safeecgmatch.predicting.publishing import export
     from safeecgmatch.predicting.trained import find_cell
 
-    export(cell, find_cell(cell), target)
+    export(find_cell(cell), target)
     print(f"{target} is written; read {target}/README.md before you publish it.")

@@ -16,7 +16,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from safeecgmatch.errors import UserError
+from safeecgmatch.errors import DamagedFile, UserError
 
 
 @contextmanager
@@ -88,8 +88,14 @@ def write_json(target: Path, content: Any) -> None:
     write_text(target, json.dumps(content, indent=2, sort_keys=True, allow_nan=False) + "\n")
 
 
-def read_json(source: Path) -> Any:
-    return json.loads(source.read_text(encoding="utf-8"))
+def read_json(source: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(source.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise DamagedFile(source, error) from error
+    if not isinstance(content, dict):
+        raise DamagedFile(source, "it holds no object")
+    return content
 
 
 def digest_of(source: Path, algorithm: str) -> str:
@@ -113,7 +119,9 @@ def read_yaml(path: Path) -> Any:
         raise UserError(f"{path} does not exist; run `safeecgmatch profile demo` in the project's folder.") from None
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not UTF-8 ({error.reason} at byte {error.start}); save it as UTF-8.") from None
-    except YAMLError as error:
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}).") from None
+    except (YAMLError, ValueError) as error:  # a value may look like a date and be none
         raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}.") from None
 
 

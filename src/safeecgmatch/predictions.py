@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
 
+from safeecgmatch.errors import DamagedFile
 from safeecgmatch.metrics import (
     acceptance_threshold,
     closed_set_metrics,
@@ -24,8 +26,11 @@ OWN_SCORE, CONFIDENCE_SCORE = "the method's own", "1 - max probability"  # where
 
 
 def read_arrays(file: Path) -> dict[str, npt.NDArray]:
-    with np.load(file, allow_pickle=False) as stored:
-        return dict(stored)
+    try:
+        with np.load(file, allow_pickle=False) as stored:
+            return dict(stored)
+    except (BadZipFile, EOFError) as error:
+        raise DamagedFile(file, error) from error
 
 
 def predictions_at(predictions: Arrays, trajectory: Arrays, epoch: int) -> dict[str, npt.NDArray]:

@@ -151,6 +151,9 @@ def test_check_names_the_first_fault_and_the_command(raw: Path, manifest: Path, 
         manifest.write_text(text)
         with pytest.raises(UserError, match=rf"is not a manifest with a folder and file,size,sha256: {command}"):
             open_archive(manifest)
+    manifest.write_bytes(b"# folder: x\nfile,size,sha256\na\xff,1,0\n")
+    with pytest.raises(UserError, match=rf"is missing \(.*\): {command}"):
+        open_archive(manifest)
 
 
 @pytest.mark.real

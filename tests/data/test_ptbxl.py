@@ -100,9 +100,10 @@ def test_a_path_that_leaves_the_archive_is_refused(tmp_path: Path, name: str) ->
     assert not is_safe(name)
 
 
-def test_an_ecg_id_that_is_no_number_is_reported(tmp_path: Path) -> None:
-    kept, dropped = verdicts(tmp_path, ("x1", "{'NORM': 1.0}", name_of(1)), (2, "{'NORM': 1.0}", name_of(2)))
-    assert (kept, dropped) == ({"2": "NORM"}, {"x1": "unreadable"})
+@pytest.mark.parametrize("number", ["x1", "²", "9" * 5000])
+def test_an_ecg_id_that_is_no_number_is_reported(tmp_path: Path, number: str) -> None:
+    kept, dropped = verdicts(tmp_path, (number, "{'NORM': 1.0}", name_of(1)), (2, "{'NORM': 1.0}", name_of(2)))
+    assert (kept, dropped) == ({"2": "NORM"}, {number: "unreadable"})
 
 
 def test_published_counts_pass_and_others_warn() -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import shutil
 import stat
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -80,9 +81,10 @@ def test_another_zip_leaves_nothing_of_the_first(raw: Path, manifest: Path, tmp_
     assert not any("00002" in file for file in [entry.file for entry in entries] + files_in(raw))
 
 
-def test_cut_off_zip_is_named(raw: Path, manifest: Path, tmp_path: Path) -> None:
-    path = write_zip(tmp_path / "ptb.zip", PTBXL)
-    path.write_bytes(path.read_bytes()[:-30])
+@pytest.mark.parametrize("damage", [lambda body: body[:-30], lambda body: body.replace("é".encode(), b"\xff\xff")])
+def test_damaged_zip_is_named(raw: Path, manifest: Path, tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
+    path = write_zip(tmp_path / "ptb.zip", PTBXL | {"né.txt": b""})
+    path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(UserError, match=r"ptb\.zip is not a whole zip file"):
         obtain(request("path", path), manifest)
     assert not manifest.exists()

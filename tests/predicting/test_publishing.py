@@ -11,8 +11,9 @@ from typer.testing import CliRunner, Result
 
 from safeecgmatch.cli import app
 from safeecgmatch.errors import UserError
+from safeecgmatch.files import digest_of
 from safeecgmatch.metrics import CLOSED_SET, METRICS
-from safeecgmatch.predicting.publishing import SHARES
+from safeecgmatch.predicting.publishing import FROM_RECORD, SHARES
 from safeecgmatch.predicting.trained import OF_MODEL, Trained
 from safeecgmatch.predictions import final_metrics, read_arrays
 from tests.conftest import ROOT
@@ -22,9 +23,13 @@ from tests.predicting.test_trained import assert_same_bytes, damage
 from tests.test_docs import broken_links
 
 CELL = "ptbxl/safeecgmatch/60/1"
-RECORD = {"commit": "0123456789abcdef", "dirty": False, "profile": "cpu"}
 CORPUS = "dataset,source,label,records,patients\nptbxl,ptbxl,CD,1200,9\nptbxl,ptbxl,MI,300,9\ncinc21,georgia,CD,7,\n"
 PUBLISHED = sorted(folder for folder in (ROOT / "models").glob("*") if folder.is_dir())
+
+
+def record_of(made: Made) -> dict[str, object]:
+    digest = digest_of(made.folder / "model.safetensors", "md5")
+    return {"commit": "0123456789abcdef", "dirty": False, "profile": "cpu", "weights_md5": digest}
 
 
 def export(cell: object, target: object) -> Result:
@@ -37,7 +42,7 @@ def project(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     shutil.copytree(made.folder, tmp_path / "runs" / CELL)
     record = tmp_path / "tracking" / CELL / "run.json"
     record.parent.mkdir(parents=True)
-    record.write_text(json.dumps(RECORD))
+    record.write_text(json.dumps(record_of(made)))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -70,7 +75,7 @@ def test_nothing_about_a_single_record_is_published(made: Made, model: Path) -> 
         assert (model / file).read_bytes() == (made.folder / file).read_bytes()
     own, published = (json.loads((folder / "summary.json").read_text()) for folder in (made.folder, model))
     added = {key: value for key, value in published.items() if key not in own}
-    assert added.keys() == {"branch", "thresholds", "metrics", "seen_accepted", "unseen_accepted", *RECORD}
+    assert added.keys() == {"branch", "thresholds", "metrics", "seen_accepted", "unseen_accepted", *FROM_RECORD}
     assert added["metrics"].keys() == set(METRICS) and len(added["thresholds"]) == len(SHARES)
     assert not any(
         str(made.folder.parents[4]) in (model / file).read_text() for file in OF_MODEL if "tensors" not in file
@@ -117,8 +122,8 @@ def test_a_result_that_waits_in_scratch_has_its_record_beside_it(made: Made, tmp
     cell = tmp_path / "finished" / "run"
     shutil.copytree(made.folder, cell)
     result = export(cell, tmp_path / "out")
-    assert isinstance(result.exception, UserError) and "is unknown" in str(result.exception)
-    (tmp_path / "finished" / "run.json").write_text(json.dumps(RECORD | {"dirty": True}))
+    assert isinstance(result.exception, UserError) and "states its commit" in str(result.exception)
+    (tmp_path / "finished" / "run.json").write_text(json.dumps(record_of(made) | {"dirty": True}))
     assert export(cell, tmp_path / "out").exit_code == 0
     assert "with uncommitted changes" in (tmp_path / "out/README.md").read_text()
 
@@ -131,6 +136,16 @@ def test_an_export_replaces_an_export_and_nothing_else(model: Path) -> None:
     result = export(CELL, model)
     assert isinstance(result.exception, UserError) and "something else than an exported model" in str(result.exception)
     assert (model / "thesis.txt").exists()
+
+
+def test_weights_that_have_changed_are_refused_in_a_cell_and_in_a_model(project: Path, model: Path) -> None:
+    """One bit in the middle still makes a network, and other answers."""
+    for folder in (Path("runs", CELL), model):
+        weights = bytearray((folder / "model.safetensors").read_bytes())
+        weights[len(weights) // 2] ^= 1
+        (folder / "model.safetensors").write_bytes(weights)
+        with pytest.raises(UserError, match=r"model\.safetensors has changed since it was written"):
+            Trained.open(folder)
 
 
 @pytest.mark.parametrize("folder", PUBLISHED, ids=lambda folder: folder.name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import re
 import runpy
 import shutil
@@ -27,34 +29,41 @@ GRAPH = read_yaml(ROOT / "dvc.yaml")["stages"]
 OWN_LINES = ("safeecgmatch.data.datasets.", "safeecgmatch.data.phantom")
 
 
-def imported(script: str) -> set[str]:
-    """The modules of this package that are there when the script's own imports, late ones included, are done."""
+@functools.cache
+def imported() -> dict[str, set[str]]:
+    """For each script the modules of this package that are there when its own imports, late ones included, are done."""
     code = f"""
-import ast, importlib, pathlib, sys
+import ast, importlib, json, os, pathlib, sys
+import matplotlib.pyplot, pandas, torch # once, not in every child
 sys.path.insert(0, {str(ROOT / "src")!r})
-waiting, seen = [pathlib.Path({str(ROOT / "stages" / script)!r}).with_suffix(".py").read_text()], set()
-while waiting:
-    for node in ast.walk(ast.parse(waiting.pop())):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("safeecgmatch"):
-            module = importlib.import_module(node.module)
-            for name in node.names:
-                if not hasattr(module, name.name):
-                    importlib.import_module(node.module + "." + name.name)
-    for name, module in list(sys.modules.items()):
-        if name.startswith("safeecgmatch") and name not in seen and getattr(module, "__file__", None):
-            seen.add(name)
-            waiting.append(pathlib.Path(module.__file__).read_text())
-print("\\n".join(sorted(seen)))
+for script in {SCRIPTS}:
+    if os.fork():
+        os.wait()
+        continue
+    waiting, seen = [pathlib.Path({str(ROOT / "stages")!r}, script + ".py").read_text()], set()
+    while waiting:
+        for node in ast.walk(ast.parse(waiting.pop())):
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("safeecgmatch"):
+                module = importlib.import_module(node.module)
+                for name in node.names:
+                    if not hasattr(module, name.name):
+                        importlib.import_module(node.module + "." + name.name)
+        for name, module in list(sys.modules.items()):
+            if name.startswith("safeecgmatch") and name not in seen and getattr(module, "__file__", None):
+                seen.add(name)
+                waiting.append(pathlib.Path(module.__file__).read_text())
+    print(json.dumps(sorted(seen)), flush=True)
+    os._exit(0)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return set(done.stdout.split())
+    return {script: set(json.loads(line)) for script, line in zip(SCRIPTS, done.stdout.splitlines(), strict=True)}
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_a_stage_depends_on_all_that_it_imports(script: str) -> None:
-    found = stage_of(ROOT / "stages" / f"{script}.py")
-    empty = {name for name in imported(script) if not fingerprint.bare_code(fingerprint.source(name))}
-    missing = {name for name in imported(script) - empty if not name.startswith(OWN_LINES)} - set(found)
+    found, names = stage_of(ROOT / "stages" / f"{script}.py"), imported()[script]
+    empty = {name for name in names if not fingerprint.bare_code(fingerprint.source(name))}
+    missing = {name for name in names - empty if not name.startswith(OWN_LINES)} - set(found)
     assert not missing
     assert f"{script}.py" in found
 
@@ -75,6 +84,12 @@ def test_what_is_no_python_counts() -> None:
     assert "safeecgmatch/data/protocol.yaml" in split and "safeecgmatch/reporting/names.yaml" not in split
 
 
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("copy") / "src"
+    return shutil.copytree(ROOT / "src", folder, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+
+
 @pytest.mark.parametrize(
     ("file", "edit", "changed"),
     [
@@ -87,16 +102,13 @@ def test_what_is_no_python_counts() -> None:
         ("safeecgmatch/launching/run.py", lambda text: text + "\nEXTRA = 1\n", set()),
     ],
 )
-def test_an_edit_reaches_the_stages_that_use_it(
-    tmp_path: Path, monkeypatch, file: str, edit, changed: set[str]
-) -> None:
-    sources = tmp_path / "src"
-    shutil.copytree(ROOT / "src", sources, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+def test_an_edit_reaches_the_stages_that_use_it(sources: Path, monkeypatch, file: str, edit, changed: set[str]) -> None:
     monkeypatch.setattr(fingerprint, "SOURCES", sources)
     before = {name: stage_of(ROOT / "stages" / f"{name}.py") for name in SCRIPTS}
-    target = sources / file
-    target.write_text(edit(target.read_text(encoding="utf-8")), encoding="utf-8")
+    text = (sources / file).read_text(encoding="utf-8")
+    (sources / file).write_text(edit(text), encoding="utf-8")
     after = {name: stage_of(ROOT / "stages" / f"{name}.py") for name in SCRIPTS}
+    (sources / file).write_text(text, encoding="utf-8")
     assert {name for name in SCRIPTS if before[name] != after[name]} == changed
 
 

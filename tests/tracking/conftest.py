@@ -16,8 +16,9 @@ FROM_THE_ENVIRONMENT = (
 
 
 @pytest.fixture(scope="session")
-def fresh_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("store")
+def fresh_store(shared_folder: Path) -> Path:
+    folder = shared_folder / "store"
+    folder.mkdir(exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DVC_ROOT", str(folder))
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)

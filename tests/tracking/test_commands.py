@@ -31,9 +31,10 @@ def test_backfill_outside_a_project_makes_no_store(tmp_path: Path, monkeypatch: 
     assert not list(tmp_path.iterdir())
 
 
-def test_an_unknown_scheme(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("command", ["backfill", "ui"])
+def test_an_unknown_scheme(project: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "foo://bar")
-    assert "MLFLOW_TRACKING_URI is foo://bar, which MLflow cannot use" in refused("mlflow", "backfill")
+    assert "MLFLOW_TRACKING_URI is foo://bar, which MLflow cannot use" in refused("mlflow", command)
 
 
 def test_a_full_disk(project: Path) -> None:
@@ -45,11 +46,12 @@ def test_a_full_disk(project: Path) -> None:
     assert "The MLflow store sqlite:///" in sentence and "failed: " in sentence
 
 
-def test_a_damaged_record(project: Path) -> None:
+@pytest.mark.parametrize("file", ["tracking/{}/run.json", "runs/{}/predictions.npz"])
+def test_a_damaged_file(project: Path, file: str) -> None:
     training = Training("ptbxl/fixmatch/60/1")
     training.finish()
     training.adopt()
-    (project / "tracking" / training.path / "run.json").write_text("{")
+    (project / file.format(training.path)).write_text("PK\3\4 the first bytes of a zip")
     sentence = refused("mlflow", "backfill")
     assert "run.json" in sentence and "is damaged" in sentence and "dvc checkout" in sentence
 

@@ -121,7 +121,7 @@ def test_one_bad_cell_is_told_and_keeps_no_other_from_the_store(
     following = Following()
     following.uploads = [Upload(Store(), cell.scratch) for cell in (bad, good)]
     assert not following.look()
-    assert "MLflow: JSONDecodeError" in capsys.readouterr().err
+    assert "record.json is damaged" in capsys.readouterr().err
     monkeypatch.setattr(uploader, "SECONDS_AFTER_TROUBLE", 0.0)
     following.not_before = 0.0
     following.look()

@@ -1,4 +1,4 @@
-"""Ingestion the records of an archive into the rows of a store, block by block, in as many processes as are worth it.
+"""Read the records of an archive into the rows of a store, block by block, in as many processes as are worth it.
 
 Workers write their rows straight into the file at its final size, so memory stays at a few blocks per worker however
 large the archive is, and the bytes do not depend on the workers.

@@ -49,10 +49,10 @@ def read_manifest(manifest: Path) -> Manifest:
     command = f"dvc repro -f download@{manifest.stem}"
     if not manifest.is_file():
         raise UserError(f"{manifest} does not exist: run `{command}`.")
-    with manifest.open(newline="", encoding="utf-8") as stream:
+    with manifest.open(newline="", encoding="utf-8", errors="replace") as stream:  # a damaged name names no file
         folder, rows = stream.readline().rstrip("\n"), list(csv.reader(stream))
     whole = folder.startswith(FOLDER) and rows[:1] == [COLUMNS]
-    if not whole or any(len(row) != 3 or not row[1].isdigit() for row in rows[1:]):
+    if not whole or any(len(row) != 3 or not row[1].isdecimal() for row in rows[1:]):
         raise UserError(f"{manifest} is not a manifest with a folder and {','.join(COLUMNS)}: run `{command}`.")
     files = (ListedFile(safe_name(file, str(manifest)), int(size), sha256) for file, size, sha256 in rows[1:])
     return Manifest(folder.removeprefix(FOLDER), tuple(files))

@@ -201,6 +201,8 @@ class Archive:
         path, beside = self.folder / header, header.rpartition("/")[0]
         files = {line[0]: f"{beside}/{line[0]}" if beside else line[0] for line in lines[1:] if line[0] != "~"}
         _refuse_foreign_files(lines, path)
+        if not lines or len(lines[0]) < 3 or not lines[0][2][0].isdecimal():
+            raise Unreadable(f"{path.name} states no sampling rate")  # wfdb would take 250 Hz
         plain = parse_header(lines)
         if plain is not None:
             return _decode(plain, self.read(files[plain.file]))

@@ -42,7 +42,7 @@ def extract(archive: Path, folder: Path, wanted: re.Pattern[str], label: str) ->
                     part.replace(targets[file])
                     bar.advance(member.file_size)
     # zipfile says NotImplementedError for a compression that it does not know, whether damaged or meant.
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as fault:
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, UnicodeDecodeError) as fault:
         advice = "fetch it again, or unpack it yourself and give the folder as path"
         raise DamagedZip(f"{name} is not a whole zip file ({fault}): {advice}.") from fault
     except OSError as fault:

@@ -16,13 +16,24 @@ import numpy as np
 
 from safeecgmatch.data.datasets import find_dataset
 from safeecgmatch.errors import UserError
-from safeecgmatch.files import atomic_path, read_json, write_json, write_text
-from safeecgmatch.predicting.trained import CARD, CONFIG, OF_MODEL, PREDICTIONS, SUMMARY, THRESHOLDS, WEIGHTS, Trained
+from safeecgmatch.files import atomic_path, write_json, write_text
+from safeecgmatch.predicting.trained import (
+    CARD,
+    CONFIG,
+    DIGEST,
+    OF_MODEL,
+    PREDICTIONS,
+    SUMMARY,
+    THRESHOLDS,
+    WEIGHTS,
+    Trained,
+    read_record,
+)
 from safeecgmatch.predictions import Arrays, acceptance, final_metrics, ood_score, read_arrays
 from safeecgmatch.reporting.names import dataset_name, method_name, metric_name, source_names
 
 SHARES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
-RECORD = "run.json"
+FROM_RECORD = ("commit", "dirty", "profile", DIGEST)
 ON_TEST = ("acc", "balanced_accuracy", "macro_f1", "ece", "nll", "brier")
 # Who made the records, and under which licence; a dataset that is not listed cannot be published by mistake.
 CREDITS = {
@@ -31,13 +42,14 @@ CREDITS = {
 }
 
 
-def export(cell: str, folder: Path, target: Path) -> None:
-    """`folder` holds the cell that the command line called `cell`."""
+def export(folder: Path, target: Path) -> None:
+    """The finished cell in `folder` as a model in `target`."""
     if target.exists() and not (target.is_dir() and {file.name for file in target.iterdir()} <= set(OF_MODEL)):
         raise UserError(f"{target} is something else than an exported model: name another folder.")
-    trained, record, predictions = Trained.open(folder), read_record(cell, folder), read_arrays(folder / PREDICTIONS)
-    summary = trained.summary | aggregates(trained, predictions)
-    summary |= {key: record[key] for key in ("commit", "dirty", "profile")}
+    trained, record, predictions = Trained.open(folder), read_record(folder), read_arrays(folder / PREDICTIONS)
+    if missing := [key for key in FROM_RECORD if key not in record]:
+        raise UserError(f"No run.json of {folder} states its {missing[0]}: `dvc checkout` brings it back.")
+    summary = trained.summary | aggregates(trained, predictions) | {key: record[key] for key in FROM_RECORD}
     text = card(trained, summary, target.name)
     with atomic_path(target) as partial:
         partial.mkdir()
@@ -45,14 +57,6 @@ def export(cell: str, folder: Path, target: Path) -> None:
             shutil.copyfile(folder / name, partial / name)
         write_json(partial / SUMMARY, summary)
         write_text(partial / CARD, text)
-
-
-def read_record(cell: str, folder: Path) -> dict[str, Any]:
-    """Which commit trained the cell: from tracking/, or from beside a result that waits in scratch/."""
-    for file in (Path("tracking", cell, RECORD), folder.parent / RECORD):
-        if file.is_file():
-            return dict(read_json(file))
-    raise UserError(f"There is no tracking/{cell}/{RECORD}, so the commit that trained {folder} is unknown.")
 
 
 def aggregates(trained: Trained, predictions: Arrays) -> dict[str, Any]:

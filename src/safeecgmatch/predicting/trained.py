@@ -6,7 +6,6 @@ thresholds at a few shares in their place.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -30,14 +29,14 @@ from safeecgmatch.engine.signal_store import Entry, SignalStore
 from safeecgmatch.engine.signals import SignalSource
 from safeecgmatch.engine.split_files import PARTS, Split
 from safeecgmatch.errors import UserError
-from safeecgmatch.files import hash_of, read_json, read_yaml
+from safeecgmatch.files import digest_of, hash_of, read_json, read_yaml
 from safeecgmatch.leads import LEADS, SECONDS
 from safeecgmatch.predicting.conforming import Conformed
 from safeecgmatch.predictions import acceptance, ood_score, read_arrays, reported_branch
 
 BATCH = 128  # as in training, so that the same records in the same order give the same bytes
 CONFIG, WEIGHTS, SUMMARY, PREDICTIONS = "config.yaml", "model.safetensors", "summary.json", "predictions.npz"
-CARD = "README.md"
+CARD, RECORD, DIGEST = "README.md", "run.json", "weights_md5"
 OF_CELL = (CONFIG, WEIGHTS, SUMMARY, PREDICTIONS, "history.csv", "trajectory.npz")
 OF_MODEL = (CONFIG, WEIGHTS, SUMMARY, CARD)
 THRESHOLDS = "thresholds"  # by share, as text; states that a summary is a published model's
@@ -94,6 +93,9 @@ class Trained:
         if published and f"{share:g}" not in summary[THRESHOLDS]:
             known = ", ".join(summary[THRESHOLDS])
             raise UserError(f"{folder} is a published model, which has thresholds for these shares alone: {known}.")
+        stated = (summary if published else read_record(folder)).get(DIGEST)
+        if stated not in (None, digest_of(folder / WEIGHTS, "md5")):
+            raise UserError(f"{folder / WEIGHTS} has changed since it was written: bring it back, or {AGAIN}.")
         try:
             config = read_yaml(folder / CONFIG)
             if published:
@@ -164,13 +166,17 @@ def read_summary(file: Path) -> dict[str, Any]:
         summary = read_json(file)
     except FileNotFoundError:
         raise UserError(f"{file.parent} has no {file.name}, so it is no finished cell: name one.") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{file} is damaged ({error}): {AGAIN}.") from error
     if reason := summary.get("diverged"):
         raise UserError(f"{file.parent} holds no network, because its training diverged ({reason}): take another cell.")
     if missing := [name for name in NEEDED if name not in summary]:
         raise UserError(f"{file} does not state {missing[0]}, which older versions did not store: {AGAIN}.")
-    return dict(summary)
+    return summary
+
+
+def read_record(folder: Path) -> dict[str, Any]:
+    """The run.json of a cell: below tracking/, or beside a result that waits in scratch/; nothing where it is gone."""
+    place = Path("tracking", *folder.parts[1:]) if folder.parts[:1] == ("runs",) else folder.parent
+    return read_json(place / RECORD) if (place / RECORD).is_file() else {}
 
 
 def usable_device(trained_on: str) -> str:

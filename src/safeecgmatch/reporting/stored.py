@@ -51,7 +51,7 @@ class StoredCell:
         return not (tested_only_if_better and self.summary.get("no_competitor", False))
 
 
-Judge = Callable[[Cell, Mapping[str, Any]], str]
+Judge = Callable[[Cell, Any], str]
 COMPARED = ("protocol", "cell", "module", "model", "train", "hyper", "switches", "data")
 
 
@@ -59,17 +59,18 @@ def asked_for(params: Params, data: Path) -> Judge:
     """Tells of a stored config why it is not what params.yaml asks for, "" if it is: by params and data.
 
     Other code is allowed, for a study goes on while reports are improved; runs.csv names the commit of each cell. A
-    profile is only a name.
+    profile is only a name. The content counts, not the hash that it states: a file may be cut or edited.
     """
 
-    def judge(cell: Cell, config: Mapping[str, Any]) -> str:
+    def judge(cell: Cell, config: Any) -> str:
+        if not isinstance(config, dict):
+            return "a damaged config.yaml"
         try:
             wanted = resolve(params, cell, data)
         except UserError:  # no split of it was made yet
             return "data that are not here"
-        if config.get("config_hash") == wanted["config_hash"]:
-            return ""
-        return f"other {', '.join(key for key in COMPARED if config.get(key) != wanted[key])}"
+        other = [key for key in COMPARED if config.get(key) != wanted[key]]
+        return f"other {', '.join(other)}" if other else ""
 
     return judge
 

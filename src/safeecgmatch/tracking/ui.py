@@ -87,6 +87,7 @@ def ui(port: int) -> Iterator[tuple[str, subprocess.Popen[bytes] | None]]:
         yield address, None
         return
     ensure_store()
+    Store()  # an address that MLflow cannot use: one sentence here, a traceback from its server
     command = ["server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1", "--backend-store-uri", uri]
     process = subprocess.Popen(
         [sys.executable, "-m", "mlflow", *command, "--artifacts-destination", ARTIFACTS],

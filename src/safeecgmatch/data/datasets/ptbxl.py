@@ -82,7 +82,7 @@ def parse_codes(text: str) -> tuple[str, ...] | None:
 
 
 def _number(row: Mapping[str, str]) -> int:
-    return int(row["ecg_id"]) if row["ecg_id"].isascii() and row["ecg_id"].isdecimal() else -1
+    return int(row["ecg_id"]) if re.fullmatch("[0-9]{1,12}", row["ecg_id"]) else -1
 
 
 def _judge(row: Mapping[str, str], classes: Mapping[str, str], column: str) -> Candidate | Drop:
