@@ -9,12 +9,12 @@ from typing import Any
 import pandas as pd
 
 from safeecgmatch.config import PROPOSED, Params
-from safeecgmatch.reporting.deviations import Deviation
+from safeecgmatch.reporting.deviations import Deviation, barriers
 from safeecgmatch.reporting.names import dataset_name, higher_is_better, is_generated, metric_name
 from safeecgmatch.reporting.printing import DAGGER, MINUS, MISSING, markdown_table, plus_minus, render, signed, tex
 from safeecgmatch.reporting.published import ROUNDING, published_frame
-from safeecgmatch.reporting.results import records
 from safeecgmatch.reporting.statistics import CONFIDENCE, TIE, Summary
+from safeecgmatch.reporting.study import records
 from safeecgmatch.reporting.tables import Table
 
 NOTE = (
@@ -105,7 +105,7 @@ def compare(tables: list[Table], params: Params, differences: list[Deviation]) -
     columns = []
     for cells in (beside(table) for table in tables if table.number in PAPER_TABLES):
         for (_, dataset, _, metric), column in cells.groupby([*PANEL, "metric"], sort=False):
-            barrier = ", ".join(row.short for row in differences if row.dataset in ("", dataset))
+            barrier = ", ".join(barriers(differences, str(dataset)))
             columns.append(compare_column(column, str(metric), barrier, is_generated(params, str(dataset))))
     nothing = pd.DataFrame(columns=[*CSV, "generated"]).astype({"generated": bool})
     return pd.concat(columns, ignore_index=True) if columns else nothing

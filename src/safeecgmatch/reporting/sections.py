@@ -7,10 +7,9 @@ import pandas as pd
 from safeecgmatch.config import PROPOSED, Params
 from safeecgmatch.progress import duration
 from safeecgmatch.protocols import read_protocol
-from safeecgmatch.reporting.audits import Finding
+from safeecgmatch.reporting.audits import audit_findings
 from safeecgmatch.reporting.compare import NOTE, PLACES, rank_grid, why_nothing
 from safeecgmatch.reporting.deviations import Deviation, comparability, method_values
-from safeecgmatch.reporting.figures.style import places
 from safeecgmatch.reporting.names import data_name, dataset_name, method_name, source_names
 from safeecgmatch.reporting.page import heading, items, picture, words
 from safeecgmatch.reporting.provenance import (
@@ -25,7 +24,8 @@ from safeecgmatch.reporting.provenance import (
     variant_note,
 )
 from safeecgmatch.reporting.rows import entries, methods
-from safeecgmatch.reporting.sources import ALL, FEWEST, sources_of
+from safeecgmatch.reporting.sources import ALL, FEWEST
+from safeecgmatch.reporting.study import Study, places, sources_of
 from safeecgmatch.reporting.verdicts import GAINS, Judgement
 
 SOURCES_TEXT = (
@@ -47,8 +47,9 @@ def _distinct(runs: pd.DataFrame, column: str) -> str:
     return ", ".join(dict.fromkeys(str(value) for value in values if str(value))) or "not recorded"
 
 
-def what_was_run(params: Params, runs: pd.DataFrame, rows: list[Deviation]) -> list[str]:
+def what_was_run(study: Study, rows: list[Deviation]) -> list[str]:
     """Data, size, seeds, hardware, versions, cost; and what may be compared with the paper."""
+    params, runs = study.params, study.runs
     done = runs[runs["state"] == "done"]
     missing = runs.loc[runs["state"] == "missing", "cell"]
     seconds = runs["cpu_seconds"].sum()
@@ -113,16 +114,16 @@ def claims_table(judgements: list[Judgement], notes: list[str]) -> list[str]:
     ]
 
 
-def audit(findings: list[Finding]) -> list[str]:
+def audit() -> str:
     """What needs no training: the paper's own numbers."""
-    return [items([f"**{finding.title}.** {finding.text}" for finding in findings])]
+    return items([f"**{finding.title}.** {finding.text}" for finding in audit_findings()])
 
 
-def deviation_table(rows: list[Deviation]) -> list[str]:
+def deviation_table(rows: list[Deviation]) -> str:
     if not rows:
-        return ["None: every setting is the paper's."]
+        return "None: every setting is the paper's."
     lines = [[row.setting, row.ours, row.paper, row.why, row.meaning] for row in rows]
-    return [words(["Setting", "Here", "Paper", "Why", "What it means"], lines)]
+    return words(["Setting", "Here", "Paper", "Why", "What it means"], lines)
 
 
 def against_the_paper(params: Params, comparison: pd.DataFrame) -> list[str]:

@@ -13,10 +13,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from safeecgmatch.config import Params
 from safeecgmatch.engine.signal_store import TABLE, Entry, read_table
 from safeecgmatch.errors import UserError
-from safeecgmatch.reporting.names import source_names
 from safeecgmatch.reporting.plot_data import shown
 from safeecgmatch.reporting.stored import StoredCell
 
@@ -75,21 +73,3 @@ def source_frame(member: StoredCell, entries: list[Entry]) -> pd.DataFrame:
             means = (right[here].mean(), guessed[here].mean()) if here.sum() >= FEWEST else (None, None)
             lines.append((cell.dataset, row, cell.ood, cell.seed, source, here.sum(), *means))
     return pd.DataFrame(lines, columns=SOURCE_COLUMNS).astype({"acc": float, "guess": float})
-
-
-def sources_of(corpus: pd.DataFrame, dataset: str) -> list[str]:
-    """The largest first."""
-    here = corpus[corpus["dataset"] == dataset]
-    return here.groupby("source")["records"].sum().sort_values(ascending=False, kind="stable").index.tolist()
-
-
-def with_corpora(params: Params, corpus: pd.DataFrame) -> Params:
-    """The params of a report: a dataset of real records from fewer sources than it has is named with its corpus."""
-    sources = {}
-    for dataset in params.datasets():
-        source, known = params.data.source(dataset), source_names(dataset)
-        found = [known.get(name, name) for name in sources_of(corpus, dataset)]
-        if source.source != "phantom" and found and len(found) < len(known):
-            source = source.model_copy(update={"corpus": found})
-        sources[dataset] = source
-    return params.model_copy(update={"data": params.data.model_copy(update=sources)})

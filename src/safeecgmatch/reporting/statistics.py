@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple
 
@@ -105,6 +105,11 @@ class Difference:
     se_records: float
     seeds: int
 
+    @property
+    def turned(self) -> Difference:
+        """That of the second method to the first."""
+        return replace(self, estimate=-self.estimate)
+
     def half_width(self, quantile: float, se_seeds: float | npt.NDArray | None = None) -> npt.NDArray:
         """sqrt(t^2 v_seeds + z^2 v_records) at a quantile between 1/2 and 1."""
         from scipy.special import ndtri, stdtrit
@@ -124,18 +129,14 @@ class Difference:
         if self.se_seeds == self.se_records == 0:
             return 0.0 if gap > TIE else 1.0
         if gap <= 0:
-            return 0.5 if gap == 0 else 1 - Difference(-self.estimate, *self._spread).p_above(-value)
+            return 0.5 if gap == 0 else 1 - self.turned.p_above(-value)
         if self.half_width(1 - SMALLEST_P) < gap:
             return SMALLEST_P
         return float(brentq(lambda p: self.half_width(1 - p) - gap, SMALLEST_P, 0.5))
 
     def p_below(self, value: float) -> float:
         """One-sided p against "the true difference is at least `value`"."""
-        return Difference(-self.estimate, *self._spread).p_above(-value)
-
-    @property
-    def _spread(self) -> tuple[float, float, int]:
-        return self.se_seeds, self.se_records, self.seeds
+        return self.turned.p_above(-value)
 
     def power(self, gain: float, level: float = 1 - CONFIDENCE) -> float:
         """Probability that a true `gain` > 0 would give an interval above 0, if the spread is what was seen."""

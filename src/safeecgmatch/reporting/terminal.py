@@ -7,9 +7,9 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from safeecgmatch.reporting.checks import CheckResult, Part, Study, row_label, setting_name
-from safeecgmatch.reporting.evaluate import report_folder
+from safeecgmatch.reporting.checks import CheckResult, Part, extremes, power_of, reasons, row_label, setting_name
 from safeecgmatch.reporting.names import metric_name
+from safeecgmatch.reporting.study import Study, report_folder
 from safeecgmatch.reporting.verdicts import GAINS, Judgement, ReadingVerdict
 
 INDENT = " " * 19
@@ -61,22 +61,17 @@ def finding(judged: Judgement) -> str:
     chosen = [reading for reading in judged.readings if reading.verdict == judged.verdict]
     others = Counter(reading.verdict for reading in judged.readings if reading.verdict != judged.verdict)
     rest = "".join(f"; {word} under {count} other{'s' * (count > 1)}" for word, count in others.items())
-    return f"{WORDS[judged.verdict]}{size}{under}: {tally(chosen)}{rest}."
+    return f"{WORDS[judged.verdict]}{size}{under}: {outcomes(chosen)}{rest}."
 
 
-def tally(readings: Sequence[ReadingVerdict]) -> str:
+def outcomes(readings: Sequence[ReadingVerdict]) -> str:
     """How the comparisons that decide came out, and with how many seeds; where that left them open, with what power."""
     results = [result for reading in readings for result in reading.deciding]
     counts = Counter(result.outcome(reading.level) for reading in readings for result in reading.deciding)
     words = [f"{counts[key]} {key if counts[key] == 1 else several}" for key, several in SEVERAL.items() if counts[key]]
-    powers = [part.power for result in results for part in result.parts if not math.isnan(part.power)]
-    power = f", power {extremes(powers, '.2f')}" if powers and readings[0].verdict == "inconclusive" else ""
+    power = power_of(results) if readings[0].verdict == "inconclusive" else ""
     seeds = extremes([result.seeds for result in results if not result.absent], "d")
-    return f"of {len(results)} comparisons {', '.join(words)} ({seeds} seeds{power})"
-
-
-def extremes(values: Sequence[float], form: str) -> str:
-    return " to ".join(dict.fromkeys(f"{value:{form}}" for value in (min(values), max(values))))
+    return f"of {len(results)} comparisons {', '.join(words)} ({seeds} seeds{f', {power}' if power else ''})"
 
 
 def claim_text(judgement: Judgement, notes: list[str], width: int) -> str:
@@ -112,11 +107,9 @@ def comparisons(verdict: ReadingVerdict, width: int) -> list[str]:
     for title, results in groups.items():
         found = [line for result in results if not result.absent for line in rows_of(result, verdict.level)]
         lines += [(title,), *found] if found else []
-    absent: dict[str, list[str]] = {}
-    for result in (result for result in verdict.results if result.absent):
-        absent.setdefault(result.absent, []).append(setting_name(result.setting))
-    reasons = [f"{', '.join(dict.fromkeys(places))}: {reason}" for reason, places in absent.items()]
-    missing = [textwrap.fill(text, width, initial_indent="  ", subsequent_indent="    ") for text in reasons]
+    missing = [
+        textwrap.fill(text, width, initial_indent="  ", subsequent_indent="    ") for text in reasons(verdict.results)
+    ]
     return [*(aligned(lines) if len(lines) > 1 else []), *missing]
 
 
