@@ -10,11 +10,11 @@ import pandas as pd
 
 from safeecgmatch.config import Params
 from safeecgmatch.metrics import METRICS
-from safeecgmatch.reporting.checks import Study
 from safeecgmatch.reporting.contrasts import MEASURES, READ_ROWS, Rows, Sample, contrast_frame
 from safeecgmatch.reporting.evaluate import METRIC_COLUMNS
 from safeecgmatch.reporting.names import higher_is_better
 from safeecgmatch.reporting.published import published
+from safeecgmatch.reporting.study import Study
 from tests.reporting.synthetic import BASELINES, paper_params
 
 RESAMPLINGS = 200

@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from safeecgmatch.reporting.checks import Study
 from safeecgmatch.reporting.claims import Claims, load_claims
 from safeecgmatch.reporting.contrasts import contrast_frame
+from safeecgmatch.reporting.study import Study
 from safeecgmatch.reporting.verdicts import Judgement, claims_frame, evidence_frame, forest_frame, judge
 from tests.reporting.planted import BASELINES, OTHERS, ROWS, SETTINGS, planted_study, printed_rows, purity_metrics
 from tests.reporting.synthetic import make_params, paper_params

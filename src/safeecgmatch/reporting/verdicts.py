@@ -272,10 +272,9 @@ def over_settings_frame(study: Study) -> pd.DataFrame:
     measure = ["method", "metric", "scaling"]
     by_seed = chosen.groupby([*measure, "seed"], sort=False)["value"].agg(["size", interquartile_mean])
     whole = by_seed.loc[by_seed["size"] == wanted, "interquartile_mean"]
-    lines = []
-    for (method, metric, scaling), values in whole.groupby(level=measure, sort=False):
+    lines: list[tuple[Any, ...]] = []
+    for key, values in whole.groupby(level=measure, sort=False):
         summary = summarise(values.tolist())
-        lines.append(
-            (method, metric, scaling, summary.mean, *student_interval(summary, bounded=True), wanted, summary.seeds)
-        )
+        low, high = student_interval(summary, bounded=True)
+        lines.append((*key, summary.mean, low, high, wanted, summary.seeds))  # type: ignore[misc]
     return pd.DataFrame(lines, columns=[*measure, "iqm", "low", "high", "settings", "seeds"])

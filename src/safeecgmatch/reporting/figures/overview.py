@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from safeecgmatch.config import PROPOSED, Params
+from safeecgmatch.config import PROPOSED
 from safeecgmatch.reporting.figures.style import (
     GREY,
     PALE,
@@ -56,8 +56,8 @@ def tradeoff_figure(study: Study) -> Figure:
     hollow = "; hollow: published" if any(where.real for where in places(study.params)) else ""
     set_headline(
         figure,
-        f"Accuracy against calibration (study {study.params.profile}, protocol {study.params.protocol}), mean ± standard deviation "
-        f"over seeds{hollow}",
+        f"Accuracy against calibration (study {study.params.profile}, protocol {study.params.protocol}), mean ± "
+        f"standard deviation over seeds{hollow}",
     )
     return figure
 
@@ -92,19 +92,19 @@ def _tradeoff(axes: Axes, study: Study, where: Where) -> None:
 
 def _best_curves(
     panels: list[tuple[Axes, Where]],
-    params: Params,
-    frame: pd.DataFrame,
+    study: Study,
+    plot: str,
     columns: tuple[str, str],
     score: Callable[[Where, str, pd.Series], float],
 ) -> list[Axes]:
     """The five rows of the highest score, and the best of SafeECGMatch, in their colours; the others grey. Returns the
     panels with curves."""
-    drawn = []
+    drawn, labels = [], shown_rows(study.params)
     for axes, where in panels:
         curves = {
             row: lines.groupby(columns[0])[columns[1]].mean()
-            for row, lines in where.by_row(frame).items()
-            if row in shown_rows(params)
+            for row, lines in where.by_row(study.plots[plot]).items()
+            if row in labels
         }
         axes.set_title(where.title)
         if not curves:
@@ -117,7 +117,7 @@ def _best_curves(
         for row in (row for row in ranked if row not in shown):
             axes.plot(curves[row].index, curves[row], color=PALE, linewidth=0.7, zorder=1)
         for row in shown:
-            label = f"{shown_rows(params)[row].replace(' (', chr(10) + '(')} {scores[row]:.3f}"
+            label = f"{labels[row].replace(' (', chr(10) + '(')} {scores[row]:.3f}"
             every = max(len(curves[row]) // 8, 1)
             axes.plot(
                 curves[row].index, curves[row], **line_of(row), markersize=3.5, markevery=every, linewidth=1.1,
@@ -134,9 +134,7 @@ def refusal_figure(study: Study) -> Figure:
     """The risk-coverage curve turned over: accuracy on what is answered against the share that is refused."""
     figure, panels = setting_panels(study.params, 2.6, sharey=True)
     columns = ("refused", "accuracy")
-    for axes in _best_curves(
-        panels, study.params, study.plots["refusal"], columns, lambda where, row, curve: float(curve.mean())
-    ):
+    for axes in _best_curves(panels, study, "refusal", columns, lambda where, row, curve: float(curve.mean())):
         axes.set(xlabel="refused share", ylabel="accuracy on the rest")
         axes.tick_params(labelleft=True)  # the left panel, which would have them, may be empty
     set_headline(
@@ -156,7 +154,7 @@ def roc_figure(study: Study) -> Figure:
         return known.mean if known else float(np.trapezoid(curve, curve.index))
 
     figure, panels = setting_panels(study.params, 2.8, subplot_kw={"box_aspect": 1})
-    for axes in _best_curves(panels, study.params, study.plots["roc"], ("fpr", "tpr"), auroc):
+    for axes in _best_curves(panels, study, "roc", ("fpr", "tpr"), auroc):
         axes.plot([0, 1], [0, 1], ":", color=GREY, linewidth=0.8)
         axes.set(xlabel="seen records called unseen", ylabel="unseen records found")
         axes.set(xlim=(0, 1), ylim=(0, 1.01))
