@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from safeecgmatch.predictions import own_best, predictions_at, read_arrays
-from safeecgmatch.reporting.budget import BUDGET_COLUMNS, FIVE, choices, epochs_of
+from safeecgmatch.reporting.plot_data import BUDGET_COLUMNS, FIVE, choices, epochs_of
 from safeecgmatch.reporting.stored import StoredCell, load_cell
 from tests.reporting.conftest import MadeUp
 

@@ -15,9 +15,9 @@ from safeecgmatch.reporting.deviations import barriers, deviations
 from safeecgmatch.reporting.evaluate import evaluate, write_evaluation
 from safeecgmatch.reporting.names import data_name
 from safeecgmatch.reporting.page import to_readme
+from safeecgmatch.reporting.plot_data import FEWEST, commonest
 from safeecgmatch.reporting.provenance import data_sources
 from safeecgmatch.reporting.sections import sizes, source_blocks
-from safeecgmatch.reporting.sources import FEWEST, commonest
 from safeecgmatch.reporting.study import read_study, with_corpora
 from tests.reporting.synthetic import make_params, paper_params, write_cell
 

@@ -18,7 +18,7 @@ from safeecgmatch.reporting.evaluate import evaluate
 from safeecgmatch.reporting.printing import number, rounded, tex, to_markdown, to_tex
 from safeecgmatch.reporting.provenance import variant_note
 from safeecgmatch.reporting.study import Study
-from safeecgmatch.reporting.tables import Column, Table, marks
+from safeecgmatch.reporting.tables import Column, Table
 from tests.conftest import ROOT
 from tests.reporting.conftest import MadeUp
 from tests.reporting.synthetic import BASELINES, make_params, write_cell, write_study
@@ -158,13 +158,6 @@ def test_supervised_is_not_merged_where_its_runs_differ(study: MadeUp) -> None:
     table = tables_from(study.evaluation, metrics=metrics)["table3_benchmark"]
     frame = table.frame().set_index("row").loc["supervised"]
     assert not frame["merged"].any() and r"\multirow{2}{*}{0." not in to_tex(table)  # the whole row or nothing
-
-
-def test_marks_are_shared_by_ties_and_use_unrounded_means() -> None:
-    means = pd.Series([0.8001, 0.8002, 0.8002, math.nan, 0.7, 0.8001])
-    assert marks(means, "acc") == ["second", "best", "best", "", "", "second"]
-    assert marks(means, "ece") == ["second", "", "", "", "best", "second"]
-    assert marks(pd.Series([0.1 + 0.2, 0.3, 0.3 - 1e-11]), "acc") == ["best", "best", "second"]
 
 
 def test_marks_are_made_within_an_ood_setting(tables: dict[str, Table]) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from safeecgmatch.cells import weight_label
 from safeecgmatch.metrics import OPEN_SET, REFUSED
 from safeecgmatch.reporting import rows as rows_of
-from safeecgmatch.reporting.budget import FIVE, LAST, LAST_FIVE, OWN_BEST
 from safeecgmatch.reporting.names import summary_methods, variant_name
+from safeecgmatch.reporting.plot_data import FIVE, LAST, LAST_FIVE, OWN_BEST
 from safeecgmatch.reporting.provenance import accepted_as_unseen, score_notes, warning_notes
 from safeecgmatch.reporting.rows import Row
 from safeecgmatch.reporting.study import TRAINING, Study
@@ -68,8 +68,7 @@ def paper_tables(study: Study) -> list[Table]:
     return [
         make_table(
             study,
-            "1",
-            "summary",
+            "table1_summary",
             "summary",
             f"Summary of benchmark results on {shown}.",
             rows_of.method_rows(params, summary_methods(rows_of.methods(params))),
@@ -77,8 +76,7 @@ def paper_tables(study: Study) -> list[Table]:
         ),
         make_table(
             study,
-            "2",
-            "ablation",
+            "table2_ablation",
             "ablation",
             f"Ablation study at {levels(ablation.ood_levels)} OOD on {our_runs(study, in_ablation)}, "
             f"lambda_sum = {weight_label(ablation.lambda_sum)}, reported prediction.",
@@ -89,8 +87,7 @@ def paper_tables(study: Study) -> list[Table]:
         ),
         make_table(
             study,
-            "3",
-            "benchmark",
+            "table3_benchmark",
             "full benchmark",
             f"Main benchmark results on {shown}. Lower ECE, ACE and SCE represent better calibration.",
             rows_of.method_rows(params, rows_of.methods(params)),
@@ -98,8 +95,7 @@ def paper_tables(study: Study) -> list[Table]:
         ),
         make_table(
             study,
-            "4",
-            "sensitivity",
+            "table4_sensitivity",
             "sensitivity to lambda_sum",
             f"Sensitivity analysis of lambda_sum on {our_runs(study, sensitivity.datasets)} with "
             f"{levels(sensitivity.ood_levels)} OOD.",
@@ -120,8 +116,7 @@ def further_tables(study: Study) -> list[Table]:
     return [
         make_table(
             study,
-            "5",
-            "further_metrics",
+            "table5_further_metrics",
             "further metrics",
             f"Further metrics on the test set of {shown}.",
             rows,
@@ -129,8 +124,7 @@ def further_tables(study: Study) -> list[Table]:
         ),
         make_table(
             study,
-            "6",
-            "open_set",
+            "table6_open_set",
             "unseen classes",
             f"Seen against unseen classes on the open test set of {shown}, by the method's unseen-class score. FPR95: "
             "share of seen records flagged where 95 % of the unseen ones are. AURC: area under the risk-coverage "
@@ -142,8 +136,7 @@ def further_tables(study: Study) -> list[Table]:
         ),
         make_table(
             study,
-            "6b",
-            "refusal",
+            "table6b_refusal",
             "accuracy with refusals",
             f"Accuracy on the open test set of {shown}, when the 0 to 50 % least certain records, by the score of "
             "Table 6, are refused; an answer for an unseen class is always wrong.",
@@ -152,8 +145,7 @@ def further_tables(study: Study) -> list[Table]:
         ),
         make_table(
             study,
-            "7",
-            "posthoc",
+            "table7_posthoc",
             "after post-hoc temperature scaling",
             f"Calibration on {shown}, after post-hoc temperature scaling, marked (T): every method gets one "
             "temperature in [0.2, 5], fitted on validation. Accuracy is that of Table 3.",
@@ -162,8 +154,7 @@ def further_tables(study: Study) -> list[Table]:
         ),
         make_table(
             study,
-            "8",
-            "branches",
+            "table8_branches",
             "branch by branch",
             f"Branches of the two-branch methods on {shown}, at the epoch that the reported prediction chose and, "
             "marked own best, at the best validation epoch of each branch by itself.",
@@ -173,8 +164,7 @@ def further_tables(study: Study) -> list[Table]:
         ),
         make_table(
             study,
-            "9",
-            "training",
+            "table9_training",
             "what was accepted",
             f"Trainings on {shown}. Accepted: share of the offered pool records that got a pseudo-label, over the "
             "whole run; Unseen: share of unseen classes among them, to be compared with the pool's share, the OOD "
@@ -210,8 +200,7 @@ def design_tables(study: Study) -> list[Table]:
     return [
         make_table(
             study,
-            "10",
-            "readings",
+            "table10_readings",
             "temperature rule and frequency branch",
             f"What the questions that the paper leaves open are worth on {shown}: gains of SafeECGMatch {by_rule}of "
             "the fused prediction over the time branch of the same run, by rule. The placebo is what two branches of "
@@ -223,8 +212,7 @@ def design_tables(study: Study) -> list[Table]:
         ),
         make_table(
             study,
-            "11",
-            "filter",
+            "table11_filter",
             "what a perfect filter gains",
             f"The {rows_of.ARM_OOD} % setting on {our_runs(study, filtered)}, with the pool as it is and with a pool "
             "that a perfect filter has left, without its unseen records.",
@@ -233,8 +221,7 @@ def design_tables(study: Study) -> list[Table]:
         ),
         make_table(
             study,
-            "12",
-            "validation_labels",
+            "table12_validation_labels",
             "what few validation labels cost",
             f"The {rows_of.ARM_OOD} % setting on {our_runs(study, labelled)}, with the whole validation set and with "
             "150 labels of it, 50 of each class, for selection, smoothing tables and temperatures.",
@@ -243,8 +230,7 @@ def design_tables(study: Study) -> list[Table]:
         ),
         make_table(
             study,
-            "13",
-            "checkpoints",
+            "table13_checkpoints",
             "other ways to choose the checkpoint",
             f"Table 3 on {shown}: at the best validation epoch, as reported; at the last epoch; and the mean of the "
             f"metrics of the last {FIVE} epochs. Means over the seeds.",

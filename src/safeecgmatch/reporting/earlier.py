@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from safeecgmatch.cells import Cell
+from safeecgmatch.reporting.stored import KEY
 
 Frames = dict[str, pd.DataFrame]
 
-KEY = ["dataset", "row", "ood", "seed"]  # of every line; behind an @ a row may name a branch
 # Of every cell, by name; those behind the first two are files of plots/.
 FRAMES = ("metrics", "draws", "budget", "training", "reliability", "roc", "refusal", "confusion", "sources")
 

@@ -29,11 +29,16 @@ from safeecgmatch.metrics import (
 )
 from safeecgmatch.predictions import branches_of, final_metrics, reported_branch, score_type
 from safeecgmatch.progress import Progress
-from safeecgmatch.reporting.budget import choices, epochs_of
 from safeecgmatch.reporting.contrasts import DIGITS, contrast_frame, draw_frame, rows_by_setting
 from safeecgmatch.reporting.earlier import FRAMES, NOTHING, Earlier, Frames, begun_row, joined
-from safeecgmatch.reporting.plot_data import accuracy_ece_frame, plot_frames, validation_frame
-from safeecgmatch.reporting.sources import corpus_frame, read_entries, source_frame
+from safeecgmatch.reporting.plot_data import (
+    accuracy_ece_frame,
+    choices,
+    corpus_frame,
+    plot_frames,
+    read_entries,
+    validation_frame,
+)
 from safeecgmatch.reporting.stored import IDENTITY, Judge, StoredCell, asked_for, load_cell, sentence
 from safeecgmatch.reporting.study import TRAINING, Study, records
 from safeecgmatch.reporting.twin import LEARNED_T, calimatch_of, is_derived
@@ -141,14 +146,14 @@ def headline_numbers(study: Study) -> dict[str, Any]:
 
 def frames_of(stored: StoredCell, entries: list[Entry]) -> Frames:
     """Everything that is said about one cell; of one that diverged, how its training went."""
-    plots = plot_frames(stored) | {"sources": source_frame(stored, entries)}
+    plots = plot_frames(stored, entries)
     if stored.diverged:
         return plots
-    epochs, rows = epochs_of(stored), metric_rows(stored)
+    rows = metric_rows(stored)
     draws = draw_frame(stored, rows)
-    for chosen in choices(stored, epochs):
+    for chosen in choices(stored, plots["budget"]):
         rows += lines_of(stored, *chosen)
-    return plots | {"metrics": pd.DataFrame(rows, columns=METRIC_COLUMNS), "draws": draws, "budget": epochs}
+    return plots | {"metrics": pd.DataFrame(rows, columns=METRIC_COLUMNS), "draws": draws}
 
 
 def evaluate(

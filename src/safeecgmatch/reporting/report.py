@@ -15,7 +15,7 @@ from safeecgmatch.reporting.catalogue import build_tables
 from safeecgmatch.reporting.compare import CSV, compare, comparison_markdown, comparison_tex
 from safeecgmatch.reporting.deviations import Deviation, deviations
 from safeecgmatch.reporting.figures import write_figures
-from safeecgmatch.reporting.page import heading, numbers, to_html, to_readme
+from safeecgmatch.reporting.page import numbers, to_html, to_readme
 from safeecgmatch.reporting.printing import render, tex, to_markdown, to_tex
 from safeecgmatch.reporting.provenance import provenance, variant_note
 from safeecgmatch.reporting.rows import methods
@@ -62,30 +62,30 @@ def page(
     """What was run, the verdicts, the gains, then everything else."""
     params, corpus = study.params, study.plots["corpus"]
     return [
-        heading(title(params), 1),
+        f"# {title(params)}",
         *sections.what_was_run(study, differences),
         sections.FILES,
-        heading("Claims"),
+        "## Claims",
         *sections.claims_table(judgements, notes(study)),
         sections.forest(params),
-        heading("Audit of the published numbers"),
+        "## Audit of the published numbers",
         "These findings need no training: they follow from the paper's own tables.",
         sections.audit(),
-        heading("Deviations from the paper's setting"),
+        "## Deviations from the paper's setting",
         sections.deviation_table(differences),
-        *(part for table in tables for part in (heading(f"Table {table.number}: {table.title}"), numbers(table))),
+        *(part for table in tables for part in (f"## Table {table.number}: {table.title}", numbers(table))),
         *sections.over_settings(params, over_settings),
         *sections.source_blocks(params, corpus, study.plots["sources"]),
-        heading("Paper versus ours"),
+        "## Paper versus ours",
         *sections.against_the_paper(params, comparison),
-        heading("Figures"),
+        "## Figures",
         *sections.overview_figures(params, figures),
         *sections.figures_by_setting(params),
-        heading("Cost"),
+        "## Cost",
         sections.cost(params, study.runs),
-        heading("Sizes of the splits"),
+        "## Sizes of the splits",
         sections.sizes(params, study.runs, corpus),
-        heading("Hyper-parameters and protocol switches"),
+        "## Hyper-parameters and protocol switches",
         sections.settings_of_methods(params),
     ]
 

@@ -11,7 +11,8 @@ from safeecgmatch.reporting.audits import audit_findings
 from safeecgmatch.reporting.compare import NOTE, PLACES, rank_grid, why_nothing
 from safeecgmatch.reporting.deviations import Deviation, comparability, method_values
 from safeecgmatch.reporting.names import data_name, dataset_name, method_name, source_names
-from safeecgmatch.reporting.page import heading, items, picture, words
+from safeecgmatch.reporting.page import items, picture, words
+from safeecgmatch.reporting.plot_data import ALL, FEWEST
 from safeecgmatch.reporting.provenance import (
     accepted_as_unseen,
     commits,
@@ -24,7 +25,6 @@ from safeecgmatch.reporting.provenance import (
     variant_note,
 )
 from safeecgmatch.reporting.rows import entries, methods
-from safeecgmatch.reporting.sources import ALL, FEWEST
 from safeecgmatch.reporting.study import Study, places, sources_of
 from safeecgmatch.reporting.verdicts import GAINS, Judgement
 
@@ -154,7 +154,7 @@ def over_settings(params: Params, frame: pd.DataFrame) -> list[str]:
         for method in methods(params)
     ]
     return [
-        heading("Over all settings"),
+        "## Over all settings",
         "Interquartile mean over the settings, for each seed; its mean with a 95 % interval over the seeds. "
         "Descriptive. (T): after temperature scaling on validation.",
         words(["Method", *measures], lines),
@@ -192,7 +192,7 @@ def source_blocks(params: Params, corpus: pd.DataFrame, sources: pd.DataFrame) -
         lines.append(["all", *(f"{count:,}" for count in total), f"{total.sum():,}"])
         data = data_name(params, dataset).name
         parts += [
-            heading(f"Sources of {dataset_name(dataset).name}"),
+            f"## Sources of {dataset_name(dataset).name}",
             f"{data}: {total.sum():,} records. {SOURCES_TEXT}",
             words(["Source", *map(str, counts.columns), "all"], lines),
         ]
@@ -251,7 +251,7 @@ def figures_by_setting(params: Params) -> list[str]:
     for where in places(params):
         dashed = "; dashed: published" if where.real else ""
         parts += [
-            heading(f"{data_name(params, where.dataset).name}, {where.ood} % OOD", 3),
+            f"### {data_name(params, where.dataset).name}, {where.ood} % OOD",
             picture(f"reliability_{where.ending}", "Reliability: accuracy and number of records by confidence."),
             picture(
                 f"budget_{where.ending}",

@@ -46,13 +46,15 @@ def summarise(values: Sequence[float]) -> Summary:
     return Summary(float(array.mean()), float(array.std(ddof=1)) if array.size > 1 else float("nan"), array.size)
 
 
-def distinct(values: Sequence[float], descending: bool) -> list[float]:
-    """The values from best to worst without ties."""
-    found: list[float] = []
-    for value in sorted(values, reverse=descending):
-        if not found or abs(value - found[-1]) > TIE:
-            found.append(value)
-    return found
+def marks(values: Sequence[float], descending: bool, words: Sequence[str] = ("best", "second")) -> list[str]:
+    """A word for each value: the first for the best, the second for the next that is no tie with it, "" for the others
+    and for NaN; ties share a word."""
+    ranked: list[float] = []
+    for value in sorted((value for value in values if not math.isnan(value)), reverse=descending):
+        if not ranked or abs(value - ranked[-1]) > TIE:
+            ranked.append(value)
+    top = list(zip(ranked, words, strict=False))
+    return [next((word for best, word in top if abs(value - best) <= TIE), "") for value in values]
 
 
 def student_interval(summary: Summary, bounded: bool, confidence: float = CONFIDENCE) -> tuple[float, float]:

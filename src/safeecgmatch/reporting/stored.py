@@ -19,6 +19,7 @@ from safeecgmatch.errors import UserError
 from safeecgmatch.files import read_json, read_yaml
 from safeecgmatch.predictions import read_arrays
 
+KEY = ["dataset", "row", "ood", "seed"]  # of every line about a cell; behind an @ a row may name a branch
 IDENTITY = ["dataset", "method", "ood", "seed", "lambda_sum", "variant", "arm"]
 
 

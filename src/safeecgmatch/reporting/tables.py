@@ -10,11 +10,11 @@ from typing import Any
 import pandas as pd
 
 from safeecgmatch.config import PROPOSED
-from safeecgmatch.reporting.budget import LAST, LAST_FIVE, OWN_BEST
 from safeecgmatch.reporting.names import Name, data_name, higher_is_better, is_ranked, metric_name
+from safeecgmatch.reporting.plot_data import LAST, LAST_FIVE, OWN_BEST
 from safeecgmatch.reporting.provenance import branch_notes, diverged_notes, floor_notes, provenance, release_notes
 from safeecgmatch.reporting.rows import CALIMATCH_TWIN, SUPERVISED, Row, rules
-from safeecgmatch.reporting.statistics import TIE, distinct
+from safeecgmatch.reporting.statistics import marks
 from safeecgmatch.reporting.study import TRAINING, Study, records
 from safeecgmatch.reporting.twin import CALIMATCH, is_derived
 
@@ -70,8 +70,7 @@ class Column:
 class Table:
     """`cells` has a line for each row and column, row by row. CSV, LaTeX and Markdown all come from here."""
 
-    number: str  # 1 to 4 are the paper's
-    topic: str
+    name: str  # of its files, and of its label in LaTeX
     title: str
     caption: str
     source: str
@@ -84,9 +83,9 @@ class Table:
     spread: bool = True  # print the standard deviation
 
     @property
-    def name(self) -> str:
-        """Of its files, and of its label in LaTeX."""
-        return f"table{self.number}_{self.topic}"
+    def number(self) -> str:
+        """1 to 4 are the paper's."""
+        return self.name.partition("_")[0].removeprefix("table")
 
     @property
     def show_ood(self) -> bool:
@@ -104,13 +103,6 @@ class Table:
         return self.cells[CSV]
 
 
-def marks(means: pd.Series, metric: str) -> list[str]:
-    """`best` for the best unrounded mean, `second` for the next that is no tie with it; ties share a mark."""
-    ranked = distinct(means.dropna().tolist(), higher_is_better(metric))
-    top = list(zip(ranked, ("best", "second"), strict=False))
-    return [next((mark for best, mark in top if abs(mean - best) <= TIE), "") for mean in means]
-
-
 def fill(study: Study, rows: list[Row], columns: list[Column]) -> pd.DataFrame:
     """Cells of a table, marked within each OOD level and section; Supervised is merged whole or not at all."""
     cells = pd.DataFrame(
@@ -126,7 +118,7 @@ def fill(study: Study, rows: list[Row], columns: list[Column]) -> pd.DataFrame:
     )
     ranked = cells[cells["ranked"].astype(bool) & cells["metric"].map(is_ranked).astype(bool)]
     for (metric, *_), part in ranked.groupby(["metric", "dataset", "scaling", "ood", "section"]):
-        cells.loc[part.index, "mark"] = marks(part["mean"], str(metric))
+        cells.loc[part.index, "mark"] = marks(part["mean"].tolist(), higher_is_better(str(metric)))
     return cells.assign(merged=cells["row"].eq(SUPERVISED) & one_experiment(study, cells))
 
 
@@ -162,8 +154,7 @@ def runs_of(study: Study, rows: list[Row], datasets: Sequence[str]) -> pd.DataFr
 
 def make_table(
     study: Study,
-    number: str,
-    topic: str,
+    name: str,
     title: str,
     caption: str,
     rows: list[Row],
@@ -198,4 +189,4 @@ def make_table(
     ]
     names = {dataset: data_name(params, dataset) for dataset in params.datasets()}
     source = provenance(params, study.runs)
-    return Table(number, topic, title, caption, source, rows, columns, cells, names, notes, first_head, spread)
+    return Table(name, title, caption, source, rows, columns, cells, names, notes, first_head, spread)
