@@ -11,7 +11,7 @@ import numpy as np
 
 from safeecgmatch.config import PROPOSED
 from safeecgmatch.reporting.claims import load_claims
-from safeecgmatch.reporting.names import dataset_name, higher_is_better, method_name, metric_name
+from safeecgmatch.reporting.names import dataset_name, higher_is_better, method_name, metric_name, setting_name
 from safeecgmatch.reporting.published import ROUNDING, PublishedCell, published, published_labels
 from safeecgmatch.reporting.statistics import TIE, Summary, marks, welch_p
 
@@ -38,7 +38,7 @@ def column(table: str, dataset: str, ood: int, metric: str) -> Column:
 
 
 def column_name(dataset: str, ood: int, metric: str) -> str:
-    return f"{dataset_name(dataset).name} {ood} % {metric_name(metric)}"
+    return f"{setting_name(dataset, ood)} {metric_name(metric)}"
 
 
 def columns(table: str) -> Iterator[tuple[str, str, Column]]:

@@ -14,10 +14,10 @@ from safeecgmatch.reporting.contrasts import MSP, OWN, placebo
 from safeecgmatch.reporting.names import (
     arm_name,
     branch_name,
-    dataset_name,
     is_generated,
     method_name,
     metric_name,
+    setting_name,
     variant_name,
 )
 from safeecgmatch.reporting.published import benchmark_methods
@@ -66,14 +66,17 @@ class CheckResult:
         return "holds" if self.p_hold <= level else "fails" if self.p_fail <= level else "open"
 
     @property
+    def where(self) -> str:
+        return setting_name(self.setting.dataset, self.setting.ood)
+
+    @property
     def sentence(self) -> str:
-        where = f"{setting_name(self.setting)}"
         if self.absent:
-            return f"{where}: {self.absent}"
+            return f"{self.where}: {self.absent}"
         if self.check.kind == "purity":
             part = self.parts[0]
             share = f"{part.estimate:.3f} [{part.low:.3f}, {part.high:.3f}]"
-            return f"{where}: unseen share among accepted {share}, in the pool {self.setting.ood / 100:g}"
+            return f"{self.where}: unseen share among accepted {share}, in the pool {self.setting.ood / 100:g}"
         gains = " and ".join(
             f"in {scaled_name(self.check, part.metric)} {part.estimate:+.3f} [{part.low:+.3f}, {part.high:+.3f}]"
             f"{_beside(part)}"
@@ -81,7 +84,7 @@ class CheckResult:
         )
         whose = "" if self.check.candidate == PROPOSED else f"of {row_label(self.candidate)} "
         place = f", its strongest rival{' but one' * self.check.but}" if self.check.kind == "best" else ""
-        return f"{where}: gain {whose}{gains} over {row_label(self.rival)}{place}"
+        return f"{self.where}: gain {whose}{gains} over {row_label(self.rival)}{place}"
 
 
 def _beside(part: Part) -> str:
@@ -95,7 +98,7 @@ def reasons(results: Iterable[CheckResult]) -> list[str]:
     """Why comparisons are absent, each reason once with its settings."""
     places: dict[str, list[str]] = {}
     for result in (result for result in results if result.absent):
-        places.setdefault(result.absent, []).append(setting_name(result.setting))
+        places.setdefault(result.absent, []).append(result.where)
     return [f"{', '.join(dict.fromkeys(names))}: {reason}" for reason, names in places.items()]
 
 
@@ -107,10 +110,6 @@ def extremes(values: Iterable[float], form: str) -> str:
 def power_of(results: Iterable[CheckResult]) -> str:
     powers = [part.power for result in results for part in result.parts if not math.isnan(part.power)]
     return f"power {extremes(powers, '.2f')}" if powers else ""
-
-
-def setting_name(setting: Setting) -> str:
-    return f"{dataset_name(setting.dataset).name} {setting.ood} %"
 
 
 def scaled_name(check: Check, metric: str = "") -> str:

@@ -48,6 +48,10 @@ def dataset_name(dataset: str) -> Name:
     return Name(**_names()["datasets"].get(dataset, {"name": dataset}))
 
 
+def setting_name(dataset: str, ood: int) -> str:
+    return f"{dataset_name(dataset).name} {ood} %"
+
+
 def is_generated(params: Params, dataset: str) -> bool:
     return params.data.source(dataset).source == "phantom"
 

@@ -32,9 +32,9 @@ OWN_ROWS = ("full", "safeecgmatch")  # of the paper's tables
 TEX_TOKEN = re.compile(rf"λ_sum = (\S+)|(lambda_sum|λ_sum)|([{''.join(TEX_SPECIAL)}])")
 
 
-def rounded(value: float, digits: int = 3) -> str:
+def rounded(value: float) -> str:
     """Half-even, on the decimal digits that the CSV shows."""
-    return str(Decimal(repr(float(value))).quantize(Decimal(1).scaleb(-digits), rounding=ROUND_HALF_EVEN))
+    return str(Decimal(repr(float(value))).quantize(Decimal("0.001"), rounding=ROUND_HALF_EVEN))
 
 
 def tex(text: str) -> str:

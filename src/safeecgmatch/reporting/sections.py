@@ -26,7 +26,7 @@ from safeecgmatch.reporting.provenance import (
 )
 from safeecgmatch.reporting.rows import entries, methods
 from safeecgmatch.reporting.study import Study, places, sources_of
-from safeecgmatch.reporting.verdicts import GAINS, Judgement
+from safeecgmatch.reporting.verdicts import GAINS, Judgement, at_this_size
 
 SOURCES_TEXT = (
     "Where class and source are correlated, a network may learn the source, so an accuracy says little unless it is "
@@ -98,17 +98,14 @@ def cost(params: Params, runs: pd.DataFrame) -> str:
 def claims_table(judgements: list[Judgement], notes: list[str]) -> list[str]:
     """Claim by claim; a verdict from runs that are not of the paper's size is marked, and the size stated once."""
     lines = []
-    marked: dict[str, list[str]] = {}
     for judgement in judgements:
         reading = f" ({judgement.reading})" if judgement.reading else ""
         size = " at this size" if judgement.size else ""
         claim = f"“{judgement.claim.plain}” {judgement.claim.place}"
         lines.append([judgement.id, claim, f"**{judgement.verdict}**{size}{reading}", judgement.evidence])
-        if judgement.size:
-            marked.setdefault(judgement.size, []).append(judgement.id)
     return [
         *notes,
-        *(f"“At this size” ({', '.join(claims)}): {size}." for size, claims in marked.items()),
+        *(f"“At this size” {size}" for size in at_this_size(judgements)),
         GAINS,
         words(["", "Claim", "Verdict", "Evidence"], lines),
     ]

@@ -7,10 +7,10 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from safeecgmatch.reporting.checks import CheckResult, Part, extremes, power_of, reasons, row_label, setting_name
+from safeecgmatch.reporting.checks import CheckResult, Part, extremes, power_of, reasons, row_label
 from safeecgmatch.reporting.names import metric_name
 from safeecgmatch.reporting.study import Study, report_folder
-from safeecgmatch.reporting.verdicts import GAINS, Judgement, ReadingVerdict
+from safeecgmatch.reporting.verdicts import GAINS, Judgement, ReadingVerdict, at_this_size
 
 INDENT = " " * 19
 WORDS = {"supported": "Holds", "refuted": "Fails", "inconclusive": "Open"}
@@ -38,10 +38,7 @@ def claims_text(judgements: list[Judgement], notes: list[str], width: int) -> st
         f"{paragraph(f'-> {finding(judged)}', width)}"
         for judged in judgements
     ]
-    sizes: dict[str, list[str]] = {}
-    for judged in judgements:
-        sizes.setdefault(judged.size, []).append(judged.id)
-    stated = [f"At this size ({', '.join(names)}): {size}." for size, names in sizes.items() if size]
+    stated = [f"At this size {size}" for size in at_this_size(judgements)]
     more = "The comparisons behind a verdict: `safeecgmatch claims C5`."
     return "\n\n".join([*blocks, *(textwrap.fill(note, width) for note in [more, *stated, *notes])])
 
@@ -132,7 +129,7 @@ def rows_of(result: CheckResult, level: float) -> Iterable[Line]:
         scaled = " (T)" if result.check.scaling == "posthoc" and part.metric != "acc" else ""
         sign = "" if result.check.kind == "purity" else "+"
         yield (
-            setting_name(result.setting),
+            result.where,
             f"{metric_name(part.metric)}{scaled}",
             f"{part.estimate:{sign}.3f}",
             f"[{part.low:{sign}.3f}, {part.high:{sign}.3f}]",

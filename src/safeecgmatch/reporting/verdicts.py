@@ -22,12 +22,11 @@ from safeecgmatch.reporting.checks import (
     power_of,
     reasons,
     row_label,
-    setting_name,
 )
 from safeecgmatch.reporting.claims import Claim, Claims, Reading, load_claims, rule_notes
 from safeecgmatch.reporting.contrasts import OWN, READ_ROWS, SCALED
 from safeecgmatch.reporting.deviations import barriers, deviations
-from safeecgmatch.reporting.names import dataset_name, is_generated, metric_name
+from safeecgmatch.reporting.names import dataset_name, is_generated, metric_name, setting_name
 from safeecgmatch.reporting.statistics import (
     Difference,
     holm,
@@ -195,13 +194,21 @@ def size_note(study: Study, readings: list[ReadingVerdict]) -> str:
     )
 
 
+def at_this_size(judgements: list[Judgement]) -> list[str]:
+    """Each size that is not the paper's once, behind the claims that it marks."""
+    marked: dict[str, list[str]] = {}
+    for judgement in (judgement for judgement in judgements if judgement.size):
+        marked.setdefault(judgement.size, []).append(judgement.id)
+    return [f"({', '.join(claims)}): {size}." for size, claims in marked.items()]
+
+
 def notes(study: Study) -> list[str]:
     """What a reader of verdicts has to know first: which rules, which seeds, and how large nothing is."""
     frame = study.contrasts
     shown = frame[frame["candidate"].str.endswith(OWN) & frame["metric"].isin(["acc", "ece"])]
     columns = ["dataset", "ood", "candidate", "metric", "scaling", "estimate", "low", "high"]
     found = [
-        f"{dataset_name(dataset).name} {ood} %, {row_label(row)}, {metric_name(metric)}"
+        f"{setting_name(dataset, ood)}, {row_label(row)}, {metric_name(metric)}"
         f"{' after scaling' * (scaling == 'posthoc')} {estimate:+.3f} [{low:+.3f}, {high:+.3f}]"
         for dataset, ood, row, metric, scaling, estimate, low, high in shown[columns].to_numpy().tolist()
     ]
@@ -234,7 +241,7 @@ def evidence_frame(judgements: list[Judgement]) -> pd.DataFrame:
         for verdict in judgement.readings:
             for result in verdict.results:
                 named = {"id": judgement.id, "reading": verdict.reading.text, "verdict": verdict.verdict}
-                said = {"setting": setting_name(result.setting), "outcome": result.outcome(verdict.level)}
+                said = {"setting": result.where, "outcome": result.outcome(verdict.level)}
                 common = {**result.check.model_dump(), **vars(result), **named, **said}
                 lines += [common | vars(part) for part in result.parts] or [common]
     return pd.DataFrame(lines, columns=EVIDENCE_COLUMNS)

@@ -106,8 +106,8 @@ def set_headline(figure: Figure, text: str, **options: Any) -> int:
     return lines.count("\n") + 1
 
 
-def say_nothing(axes: Axes, why: str = "no runs") -> None:
-    axes.text(0.5, 0.5, why, ha="center", va="center", transform=axes.transAxes, color=GREY)
+def say_nothing(axes: Axes) -> None:
+    axes.text(0.5, 0.5, "no runs", ha="center", va="center", transform=axes.transAxes, color=GREY)
     axes.tick_params(left=False, bottom=False, labelleft=False, labelbottom=False)
     axes.grid(visible=False)
 
