@@ -10,15 +10,14 @@ import pytest
 from scipy import stats
 
 from safeecgmatch.reporting.checks import CheckResult, check_in, row_label
-from safeecgmatch.reporting.claims import Check, Claims, load_claims
+from safeecgmatch.reporting.claims import Check
 from safeecgmatch.reporting.contrasts import CONTRAST_COLUMNS, placebo
 from safeecgmatch.reporting.evaluate import METRIC_COLUMNS
 from safeecgmatch.reporting.study import Study
 from safeecgmatch.reporting.verdicts import judge
-from tests.reporting.planted import purity_metrics
+from tests.reporting.planted import CLAIMS, only, purity_metrics
 from tests.reporting.synthetic import BASELINES, paper_params
 
-CLAIMS = load_claims()
 FITTED, LEARNED = (CLAIMS.readings["paper"][name] for name in ("fitted_fused", "learned_fused"))
 SE, SEEDS, M = 0.004, 3, 0.01
 ME = "safeecgmatch@fused"
@@ -196,10 +195,6 @@ def test_placebo_and_floor_are_printed_beside_a_difference() -> None:
     check = Check(kind="superior", metric="ece", rival="calimatch", scaling="none", settings=["ptbxl_60"])
     other = check_in(study, CLAIMS, check, CLAIMS.settings["ptbxl_60"], LEARNED)
     assert other.parts[0].placebo == -0.0055 and math.isnan(other.parts[0].floor)
-
-
-def only(name: str) -> Claims:
-    return CLAIMS.model_copy(update={"claims": {name: CLAIMS.claims[name]}})
 
 
 def four(gains: list[float]) -> Study:

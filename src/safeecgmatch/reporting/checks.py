@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from safeecgmatch.config import PROPOSED
-from safeecgmatch.reporting.claims import Check, Claims, Reading, Setting
+from safeecgmatch.reporting.claims import Check, Claims, Place, Reading
 from safeecgmatch.reporting.contrasts import MSP, OWN, placebo
 from safeecgmatch.reporting.names import (
     arm_name,
@@ -50,7 +50,7 @@ class CheckResult:
     """`p_hold` and `p_fail`: two-sided levels at which the check holds or fails; NaN where `absent` says why not."""
 
     check: Check
-    setting: Setting
+    setting: Place
     candidate: str
     rival: str
     parts: list[Part] = field(default_factory=list)
@@ -132,7 +132,7 @@ def row_label(key: str) -> str:
     return f"{label} ({branch_name(branch)})" if branch else label
 
 
-def check_in(study: Study, claims: Claims, check: Check, setting: Setting, reading: Reading) -> CheckResult:
+def check_in(study: Study, claims: Claims, check: Check, setting: Place, reading: Reading) -> CheckResult:
     """Everything but the verdict: the numbers of one check in one setting under one reading."""
     candidate = reading.row(check.candidate)
     rival = candidate + MSP if check.kind == "score" else POOL if check.kind == "purity" else reading.row(check.rival)

@@ -112,12 +112,12 @@ def compare(tables: list[Table], params: Params, differences: list[Deviation]) -
 
 
 def why_nothing(comparison: pd.DataFrame) -> str:
-    """Why no number of ours stands beside one of the paper's; empty where some do."""
+    """Why no number of ours is beside one of the paper's; empty where some do."""
     return UNKNOWN if comparison.empty else GENERATED if comparison["generated"].all() else ""
 
 
 def panels(comparison: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """All metrics of one table, dataset and OOD level, by title; nothing generated stands beside the paper."""
+    """All metrics of one table, dataset and OOD level, by title; nothing generated is beside the paper."""
     real = comparison[~comparison["generated"]]
     return {
         f"{TITLES[str(table)]}, {dataset_name(str(dataset)).name}, {ood} % OOD": panel

@@ -40,7 +40,7 @@ METRICS = ["acc", "ece"]  # all that the tables and figures of the budget show: 
 BUDGET_COLUMNS = [
     "dataset", "ood", "row", "branch", "seed", "epoch", "iteration", "acc", "ece", "val_accuracy", "reported", "chosen",
 ]  # fmt: skip
-LAST, LAST_FIVE, OWN_BEST = "last_epoch", "last_five", "own_best"  # stand in the column `scaling` of metrics.csv
+LAST, LAST_FIVE, OWN_BEST = "last_epoch", "last_five", "own_best"  # in the column `scaling` of metrics.csv
 FIVE = 5
 VARIED = "varied"  # the branch, where the reported one differs between epochs
 ALL = "all"

@@ -180,7 +180,7 @@ def text_heads(table: Table) -> list[str]:
 
 
 def text_rows(table: Table) -> list[tuple[Row, list[str], list[Any]]]:
-    """Row, labels and cells of each line, for Markdown; what is merged stands there once."""
+    """Row, labels and cells of each line, for Markdown; what is merged is there once."""
     found = []
     for _, members in groupby(table.lines(), key=lambda line: line[0].key):
         block = list(members)

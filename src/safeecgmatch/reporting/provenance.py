@@ -159,7 +159,7 @@ def branch_notes(study: Study, runs: pd.DataFrame) -> list[str]:
 
 
 def score_notes(runs: pd.DataFrame) -> list[str]:
-    """Which unseen-class score stands behind a method's rows."""
+    """Which unseen-class score is behind a method's rows."""
     own, plain = [], []
     for method in in_table_order(list(runs["method"].unique())):
         rows = runs[(runs["method"] == method) & (runs["state"] == "done")]

@@ -1,4 +1,4 @@
-"""Which rows the tables have, and which runs stand in each."""
+"""Which rows the tables have, and which runs are in each."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def trainings(params: Params) -> dict[str, str]:
 
 
 def method_rows(params: Params, chosen: Sequence[str]) -> list[Row]:
-    """A block per method and reading; those of the paper are ranked, others stand below a rule."""
+    """A block per method and reading; those of the paper are ranked, others come below a rule."""
     rows: list[Row] = []
     paper = benchmark_methods()
     shown = [entry for entry in entries(params) if entry.method in chosen]

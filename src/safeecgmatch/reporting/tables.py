@@ -89,7 +89,7 @@ class Table:
 
     @property
     def show_ood(self) -> bool:
-        """A level that all rows share stands in the caption."""
+        """A level that all rows share is in the caption."""
         return len({row.ood for row in self.rows}) > 1
 
     def lines(self) -> Iterator[tuple[Row, list[Any]]]:

@@ -122,7 +122,7 @@ def title_of(result: CheckResult) -> str:
 
 
 def rows_of(result: CheckResult, level: float) -> Iterable[Line]:
-    """A line for each metric; the outcome, which is that of all of them, stands in the first."""
+    """A line for each metric; the outcome, which is that of all of them, is in the first."""
     for number, part in enumerate(result.parts):
         outcome = result.outcome(level) if number == 0 else ""
         rival = row_label(result.rival) if result.check.kind == "best" else ""
@@ -146,7 +146,7 @@ def numbers(part: Part) -> Line:
 
 
 def aligned(lines: list[Line]) -> list[str]:
-    """Columns as wide as what stands in them, without those that are empty; a line of one cell is a title."""
+    """Columns as wide as what is in them, without those that are empty; a line of one cell is a title."""
     columns = list(zip(*(line for line in lines if len(line) > 1), strict=True))
     forms = {
         place: f"{'>' if name in RIGHT else '<'}{max(map(len, columns[place]))}"

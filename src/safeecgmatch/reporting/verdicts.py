@@ -42,7 +42,7 @@ GAINS = "A gain is positive where SafeECGMatch, or the method named first, is be
 PLACEBO = "Placebo, the gain of the second of two branches of the same kind over the first, each at its own best epoch:"
 OUTCOMES = {"holds": "hold", "fails": "fail", "open": "open", "absent": "not run"}
 FEWEST_SETTINGS = 4
-SHOWN = 1  # comparisons in the evidence of one reading; all of them stand in the evidence frame
+SHOWN = 1  # comparisons in the evidence of one reading; the evidence frame has all of them
 
 
 @dataclass(frozen=True)
