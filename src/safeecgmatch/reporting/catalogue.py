@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 
 from safeecgmatch.cells import weight_label
 from safeecgmatch.metrics import OPEN_SET, REFUSED
@@ -12,7 +13,7 @@ from safeecgmatch.reporting.plot_data import FIVE, LAST, LAST_FIVE, OWN_BEST
 from safeecgmatch.reporting.provenance import accepted_as_unseen, score_notes, warning_notes
 from safeecgmatch.reporting.rows import Row
 from safeecgmatch.reporting.study import TRAINING, Study
-from safeecgmatch.reporting.tables import Column, Table, columns_for, listed, make_table, our_runs, runs_of
+from safeecgmatch.reporting.tables import Table, columns_for, listed, make_table, our_runs, runs_of
 
 NO_CAL_NOTE = "Without calibration there are no temperatures: {} is one run, printed under both rules."
 SENSITIVITY_NOTE = (
@@ -33,6 +34,11 @@ CHOICE_NOTE = (
     "selection: the reported numbers are those of the best validation checkpoint, whatever these columns show."
 )
 PAPER_METRICS = ("acc", "ece", "ace", "sce")
+MEASURED = ("acc", "ece", ("ece", "posthoc"), "auroc")  # of what the study was designed to tell apart
+TRAINED = (
+    "accepted", "accepted_unseen", "accepted_second", "t_class", "t_ova", "t_class_second", "t_ova_second",
+    "teacher_accuracy",
+)  # fmt: skip
 
 
 def equal_rows_note(study: Study, rows: list[Row], dataset: str) -> list[str]:
@@ -150,7 +156,7 @@ def further_tables(study: Study) -> list[Table]:
             f"Calibration on {shown}, after post-hoc temperature scaling, marked (T): every method gets one "
             "temperature in [0.2, 5], fitted on validation. Accuracy is that of Table 3.",
             rows,
-            columns_for(datasets, "ece", "ace", "sce", "nll", scaling="posthoc"),
+            columns_for(datasets, *product(("ece", "ace", "sce", "nll"), ("posthoc",))),
         ),
         make_table(
             study,
@@ -159,7 +165,7 @@ def further_tables(study: Study) -> list[Table]:
             f"Branches of the two-branch methods on {shown}, at the epoch that the reported prediction chose and, "
             "marked own best, at the best validation epoch of each branch by itself.",
             rows_of.branch_rows(params, study.branches),
-            chosen(datasets, "none", OWN_BEST),
+            columns_for(datasets, *product(("acc", "ece"), ("none", OWN_BEST))),
             [CHOICE_NOTE],
         ),
         make_table(
@@ -171,19 +177,10 @@ def further_tables(study: Study) -> list[Table]:
             "level; T: last temperatures of the first (or only) and the second branch; Teacher: its last validation "
             "accuracy. A dash: the method has no such thing.",
             rows_of.training_rows(params),
-            columns_for(
-                datasets,
-                *("accepted", "accepted_unseen", "accepted_second"),
-                *("t_class", "t_ova", "t_class_second", "t_ova_second", "teacher_accuracy"),
-                scaling=TRAINING,
-            ),
+            columns_for(datasets, *product(TRAINED, (TRAINING,))),
             [*accepted_as_unseen(params.grid.methods), *warning_notes(study.runs)],
         ),
     ]
-
-
-def chosen(datasets: Sequence[str], *choices: str) -> list[Column]:
-    return [Column(name, metric, choice) for name in datasets for metric in ("acc", "ece") for choice in choices]
 
 
 def design_tables(study: Study) -> list[Table]:
@@ -192,10 +189,6 @@ def design_tables(study: Study) -> list[Table]:
     datasets, shown = params.grid.datasets, our_runs(study, params.grid.datasets)
     by_rule = "with fitted over learned temperatures, by prediction, and " if len(rows_of.rules(params)) > 1 else ""
     filtered, labelled = params.arms.seen_pool.datasets, params.arms.val150.datasets
-
-    def measured(members: Sequence[str]) -> list[Column]:
-        measures = [("acc", "none"), ("ece", "none"), ("ece", "posthoc"), ("auroc", "none")]
-        return [Column(dataset, *measure) for dataset in members for measure in measures]
 
     return [
         make_table(
@@ -206,7 +199,7 @@ def design_tables(study: Study) -> list[Table]:
             "the fused prediction over the time branch of the same run, by rule. The placebo is what two branches of "
             "the same kind differ by, each at its own best epoch.",
             rows_of.effect_rows(params),
-            measured(datasets),
+            columns_for(datasets, *MEASURED),
             [PAIRED_NOTE],
             first_head="Gain",
         ),
@@ -217,7 +210,7 @@ def design_tables(study: Study) -> list[Table]:
             f"The {rows_of.ARM_OOD} % setting on {our_runs(study, filtered)}, with the pool as it is and with a pool "
             "that a perfect filter has left, without its unseen records.",
             rows_of.arm_rows(params, "seen_pool"),
-            measured(filtered),
+            columns_for(filtered, *MEASURED),
         ),
         make_table(
             study,
@@ -226,7 +219,7 @@ def design_tables(study: Study) -> list[Table]:
             f"The {rows_of.ARM_OOD} % setting on {our_runs(study, labelled)}, with the whole validation set and with "
             "150 labels of it, 50 of each class, for selection, smoothing tables and temperatures.",
             rows_of.arm_rows(params, "val150"),
-            measured(labelled),
+            columns_for(labelled, *MEASURED),
         ),
         make_table(
             study,
@@ -235,7 +228,7 @@ def design_tables(study: Study) -> list[Table]:
             f"Table 3 on {shown}: at the best validation epoch, as reported; at the last epoch; and the mean of the "
             f"metrics of the last {FIVE} epochs. Means over the seeds.",
             rows_of.method_rows(params, rows_of.methods(params)),
-            chosen(datasets, "none", LAST, LAST_FIVE),
+            columns_for(datasets, *product(("acc", "ece"), ("none", LAST, LAST_FIVE))),
             [CHOICE_NOTE],
             spread=False,
         ),

@@ -133,8 +133,10 @@ def one_experiment(study: Study, cells: pd.DataFrame) -> bool:
     return own["ood"].nunique() > 1
 
 
-def columns_for(datasets: Sequence[str], *metrics: str, scaling: str = "none") -> list[Column]:
-    return [Column(dataset, metric, scaling) for dataset in datasets for metric in metrics]
+def columns_for(datasets: Sequence[str], *measures: str | tuple[str, str]) -> list[Column]:
+    """`measures`: metrics as trained, or each with its scaling."""
+    pairs = [(measure, "none") if isinstance(measure, str) else measure for measure in measures]
+    return [Column(dataset, *pair) for dataset in datasets for pair in pairs]
 
 
 def listed(names: Sequence[str]) -> str:
