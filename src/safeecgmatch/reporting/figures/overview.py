@@ -12,16 +12,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from safeecgmatch.config import PROPOSED, Params
+from safeecgmatch.config import PROPOSED
 from safeecgmatch.reporting.figures.style import (
     GREY,
     PALE,
     WIDTH,
-    Where,
     legend_below,
     line_of,
     look,
-    places,
     say_nothing,
     set_headline,
     setting_panels,
@@ -30,52 +28,54 @@ from safeecgmatch.reporting.figures.style import (
 )
 from safeecgmatch.reporting.names import metric_name
 from safeecgmatch.reporting.published import published
-from safeecgmatch.reporting.results import Results
 from safeecgmatch.reporting.rows import entries, trainings
+from safeecgmatch.reporting.study import TRAINING, Study, Where, places
 
 PUBLISHED = "SafeECGMatch (published)"
 BEST = 5  # curves in colour, and SafeECGMatch at its best
 
 
-def tradeoff_figure(params: Params, results: Results) -> Figure:
+def tradeoff_figure(study: Study) -> Figure:
     """Accuracy against ECE of every method in every setting, bars one sample std; readings of SafeECGMatch that differ
     in one choice are joined. The paper's means are hollow, and shown only where ours come from the same data. The
     panels of a dataset share their axes.
     """
-    figure, panels = setting_panels(params, 3.3)
+    figure, panels = setting_panels(study.params, 3.3)
     first_of: dict[str, Axes] = {}
     for axes, where in panels:
         first = first_of.setdefault(where.dataset, axes)
         if first is not axes:
             axes.sharex(first)
             axes.sharey(first)
-        _tradeoff(axes, params, results, where)
+        _tradeoff(axes, study, where)
         axes.set(xlabel="ECE (lower is better)", ylabel="ACC", title=where.title)
         axes.xaxis.set_major_locator(MaxNLocator(6))
         if not axes.lines:
             say_nothing(axes)
-    legend_below(figure, params)
-    hollow = "; hollow: published" if any(where.real for where in places(params)) else ""
+    legend_below(figure, study.params)
+    hollow = "; hollow: published" if any(where.real for where in places(study.params)) else ""
     set_headline(
         figure,
-        f"Accuracy against calibration (study {params.profile}, protocol {params.protocol}), mean ± standard deviation "
-        f"over seeds{hollow}",
+        f"Accuracy against calibration (study {study.params.profile}, protocol {study.params.protocol}), mean ± "
+        f"standard deviation over seeds{hollow}",
     )
     return figure
 
 
-def _tradeoff(axes: Axes, params: Params, results: Results, where: Where) -> None:
+def _tradeoff(axes: Axes, study: Study, where: Where) -> None:
     printed = published("benchmark") if where.real else {}
-    first_of = {entry.method: entry for entry in reversed(entries(params))}  # the paper prints SafeECGMatch once
+    first_of = {entry.method: entry for entry in reversed(entries(study.params))}  # the paper prints SafeECGMatch once
     own: dict[tuple[str, str], list[float]] = {}
-    for entry in entries(params):
+    for entry in entries(study.params):
         mark = {**look(entry.key), "markersize": 9 if entry.method == PROPOSED else 6, "linestyle": ""}
         keys = [(where.dataset, entry.method, where.ood, metric) for metric in ("ece", "acc")]
         paper = [printed[key].mean for key in keys if key in printed]
         if len(paper) == 2 and entry == first_of[entry.method]:
             name = PUBLISHED if entry.method == PROPOSED else entry.label
             axes.plot(*paper, **mark, markerfacecolor="none", markeredgewidth=1.1, alpha=0.8, zorder=1.5, label=name)
-        ours = [value for metric in ("ece", "acc") if (value := where.value(results, entry.key, metric))]
+        ours = [
+            value for metric in ("ece", "acc") if (value := study.value(where.dataset, entry.key, where.ood, metric))
+        ]
         if len(ours) < 2:
             continue
         x, y = (value.mean for value in ours)
@@ -92,19 +92,19 @@ def _tradeoff(axes: Axes, params: Params, results: Results, where: Where) -> Non
 
 def _best_curves(
     panels: list[tuple[Axes, Where]],
-    params: Params,
-    frame: pd.DataFrame,
+    study: Study,
+    plot: str,
     columns: tuple[str, str],
     score: Callable[[Where, str, pd.Series], float],
 ) -> list[Axes]:
     """The five rows of the highest score, and the best of SafeECGMatch, in their colours; the others grey. Returns the
     panels with curves."""
-    drawn = []
+    drawn, labels = [], shown_rows(study.params)
     for axes, where in panels:
         curves = {
             row: lines.groupby(columns[0])[columns[1]].mean()
-            for row, lines in where.by_row(frame).items()
-            if row in shown_rows(params)
+            for row, lines in where.by_row(study.plots[plot]).items()
+            if row in labels
         }
         axes.set_title(where.title)
         if not curves:
@@ -117,7 +117,7 @@ def _best_curves(
         for row in (row for row in ranked if row not in shown):
             axes.plot(curves[row].index, curves[row], color=PALE, linewidth=0.7, zorder=1)
         for row in shown:
-            label = f"{shown_rows(params)[row].replace(' (', chr(10) + '(')} {scores[row]:.3f}"
+            label = f"{labels[row].replace(' (', chr(10) + '(')} {scores[row]:.3f}"
             every = max(len(curves[row]) // 8, 1)
             axes.plot(
                 curves[row].index, curves[row], **line_of(row), markersize=3.5, markevery=every, linewidth=1.1,
@@ -130,11 +130,11 @@ def _best_curves(
     return drawn
 
 
-def refusal_figure(params: Params, frame: pd.DataFrame) -> Figure:
+def refusal_figure(study: Study) -> Figure:
     """The risk-coverage curve turned over: accuracy on what is answered against the share that is refused."""
-    figure, panels = setting_panels(params, 2.6, sharey=True)
+    figure, panels = setting_panels(study.params, 2.6, sharey=True)
     columns = ("refused", "accuracy")
-    for axes in _best_curves(panels, params, frame, columns, lambda where, row, curve: float(curve.mean())):
+    for axes in _best_curves(panels, study, "refusal", columns, lambda where, row, curve: float(curve.mean())):
         axes.set(xlabel="refused share", ylabel="accuracy on the rest")
         axes.tick_params(labelleft=True)  # the left panel, which would have them, may be empty
     set_headline(
@@ -145,16 +145,16 @@ def refusal_figure(params: Params, frame: pd.DataFrame) -> Figure:
     return figure
 
 
-def roc_figure(params: Params, results: Results, frame: pd.DataFrame) -> Figure:
+def roc_figure(study: Study) -> Figure:
     """How well unseen classes are told from seen ones: the share of unseen records that are found against false alarms,
     mean over seeds at each share of false alarms."""
 
     def auroc(where: Where, row: str, curve: pd.Series) -> float:
-        known = where.value(results, row, "auroc")
+        known = study.value(where.dataset, row, where.ood, "auroc")
         return known.mean if known else float(np.trapezoid(curve, curve.index))
 
-    figure, panels = setting_panels(params, 2.8, subplot_kw={"box_aspect": 1})
-    for axes in _best_curves(panels, params, frame, ("fpr", "tpr"), auroc):
+    figure, panels = setting_panels(study.params, 2.8, subplot_kw={"box_aspect": 1})
+    for axes in _best_curves(panels, study, "roc", ("fpr", "tpr"), auroc):
         axes.plot([0, 1], [0, 1], ":", color=GREY, linewidth=0.8)
         axes.set(xlabel="seen records called unseen", ylabel="unseen records found")
         axes.set(xlim=(0, 1), ylim=(0, 1.01))
@@ -166,17 +166,17 @@ def roc_figure(params: Params, results: Results, frame: pd.DataFrame) -> Figure:
     return figure
 
 
-def purity_figure(params: Params, results: Results) -> Figure:
+def purity_figure(study: Study) -> Figure:
     """Share of unseen classes among accepted pool records, a dot per seed, against the pool's own share."""
-    figure, panels = setting_panels(params, 3.1, sharey=True)
-    rows = trainings(params)
+    figure, panels = setting_panels(study.params, 3.1, sharey=True)
+    rows = trainings(study.params)
     for axes, where in panels:
         axes.axvline(where.ood / 100, color=GREY, linestyle="--", linewidth=1)
         for index, row in enumerate(rows):
-            seeds = where.seeds(results, row, "accepted_unseen", "training")
-            accepted = where.value(results, row, "accepted", "training")
+            seeds = list(study.seeds(where.dataset, row, where.ood, "accepted_unseen", TRAINING).values())
+            accepted = study.value(where.dataset, row, where.ood, "accepted", TRAINING)
             axes.plot(seeds, [index] * len(seeds), **look(row), linestyle="", alpha=0.8, markersize=5)
-            trained = where.value(results, row, "acc")
+            trained = study.value(where.dataset, row, where.ood, "acc")
             text = f"{accepted.mean:.2f}" if accepted else "none" if trained else "no runs"
             axes.text(1.02, index, text, transform=axes.get_yaxis_transform(), va="center", fontsize=6, color=GREY)
         axes.text(1.02, -0.9, "accepted", transform=axes.get_yaxis_transform(), va="center", fontsize=6, color=GREY)
@@ -189,26 +189,24 @@ def purity_figure(params: Params, results: Results) -> Figure:
     return figure
 
 
-def scatter_figure(params: Params, results: Results) -> Figure:
+def scatter_figure(study: Study) -> Figure:
     """Our means against the published ones, for the datasets whose records are real (one at least)."""
-    real = [where for where in places(params) if where.real]
+    real = [where for where in places(study.params) if where.real]
     printed = published("benchmark")
     figure = Figure(figsize=(WIDTH, 2 * min(WIDTH / len(real), 3) + 1.7), layout="constrained")
     grid = figure.subplots(2, len(real), squeeze=False)
     for metric, line in zip(("acc", "ece"), grid, strict=True):
         for axes, where in zip(line, real, strict=True):
-            _scatter(axes, params, results, where, metric, printed)
-    legend_below(figure, params)
+            _scatter(axes, study, where, metric, printed)
+    legend_below(figure, study.params)
     figure.suptitle("Our means against the published ones; dotted: equal")
     return figure
 
 
-def _scatter(
-    axes: Axes, params: Params, results: Results, where: Where, metric: str, printed: Mapping[Any, Any]
-) -> None:
+def _scatter(axes: Axes, study: Study, where: Where, metric: str, printed: Mapping[Any, Any]) -> None:
     ends = []
-    for entry in entries(params):
-        ours = where.value(results, entry.key, metric)
+    for entry in entries(study.params):
+        ours = study.value(where.dataset, entry.key, where.ood, metric)
         paper = printed.get((where.dataset, entry.method, where.ood, metric))
         if ours and paper:
             ends += [ours.mean, paper.mean]
