@@ -245,12 +245,16 @@ def overview_figures(params: Params, names: list[str]) -> list[str]:
     return [picture(name, caption) for name, caption in captions.items() if name in names]
 
 
-def figures_by_setting(params: Params) -> list[str]:
+def figures_by_setting(params: Params, names: list[str]) -> list[str]:
     parts: list[str] = []
     for where in places(params):
+        title = heading(where.title, 3)
+        if f"reliability_{where.ending}" not in names:
+            parts += [title, "No runs yet."]
+            continue
         dashed = "; dashed: published" if where.real else ""
         parts += [
-            heading(f"{data_name(params, where.dataset).name}, {where.ood} % OOD", 3),
+            title,
             picture(f"reliability_{where.ending}", "Reliability: accuracy and number of records by confidence."),
             picture(
                 f"budget_{where.ending}",
@@ -262,6 +266,8 @@ def figures_by_setting(params: Params) -> list[str]:
     return parts
 
 
-def forest(params: Params) -> str:
+def forest(params: Params, names: list[str]) -> str:
+    if "forest" not in names:
+        return "Paired gains of SafeECGMatch are drawn here when two seeds of it and of another method are trained."
     generated = "" if all(where.real for where in places(params)) else NO_CLAIM
     return picture("forest", f"Paired gains of SafeECGMatch over each method, with 95 % intervals.{generated}")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from matplotlib import rc_context
@@ -14,7 +15,7 @@ from matplotlib.figure import Figure
 from safeecgmatch.config import Params
 from safeecgmatch.progress import Progress
 from safeecgmatch.reporting.figures import gains, overview, panels
-from safeecgmatch.reporting.figures.style import STYLE, places, save
+from safeecgmatch.reporting.figures.style import STYLE, Where, save, settings_of
 from safeecgmatch.reporting.results import Results
 
 PROCESSES = 2  # a figure takes half a second
@@ -23,18 +24,22 @@ PROCESSES = 2  # a figure takes half a second
 def all_figures(
     params: Params, results: Results, plots: dict[str, pd.DataFrame], forest: pd.DataFrame
 ) -> dict[str, Callable[[], Figure]]:
-    """How to draw each figure, by the name of its file, in the report's order."""
-    found: dict[str, Callable[[], Figure]] = {
-        "forest": partial(gains.forest_figure, params, forest),
-        "readings": partial(gains.effects_figure, params, results),
-        "tradeoff": partial(overview.tradeoff_figure, params, results),
+    """How to draw each figure that has something to show, by the name of its file, in the report's order."""
+    trained = settings_of(params, plots["reliability"])
+    known = settings_of(params, plots["roc"])  # not where the open test set has no unseen record
+    overall: dict[str, tuple[Callable[..., Figure], Any, list[Where]]] = {
+        "forest": (gains.forest_figure, forest, settings_of(params, gains.estimates(forest))),
+        "readings": (gains.effects_figure, results, gains.with_effects(params, results)),
+        "tradeoff": (overview.tradeoff_figure, results, trained),
+        "paper_vs_ours": (overview.scatter_figure, results, [where for where in trained if where.real]),
+        "purity": (overview.purity_figure, results, trained),
+        "refusal": (overview.refusal_figure, plots["refusal"], trained),
+        "roc": (partial(overview.roc_figure, results=results), plots["roc"], known),
     }
-    if any(where.real for where in places(params)):
-        found["paper_vs_ours"] = partial(overview.scatter_figure, params, results)
-    found["purity"] = partial(overview.purity_figure, params, results)
-    found["refusal"] = partial(overview.refusal_figure, params, plots["refusal"])
-    found["roc"] = partial(overview.roc_figure, params, results, plots["roc"])
-    for where in places(params):
+    found: dict[str, Callable[[], Figure]] = {
+        name: partial(make, params, values, shown=shown) for name, (make, values, shown) in overall.items() if shown
+    }
+    for where in trained:
         end = where.ending
         found[f"reliability_{end}"] = partial(panels.reliability_grid, params, plots["reliability"], where)
         found[f"budget_{end}"] = partial(panels.budget_grid, params, plots["budget"], where)
