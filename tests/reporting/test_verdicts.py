@@ -187,7 +187,7 @@ def test_one_seed_no_rival_or_no_run_is_no_verdict() -> None:
     rng = np.random.default_rng(2)
     one = judged(planted_study(rng, own(acc=0.3, ece=0.3), seeds=1))
     assert {one[name].verdict for name in ("C1", "C2", "C5", "C8", "C11", "C12")} == {"not tested"}
-    assert "fewer than 2 common seeds" in one["C2"].evidence
+    assert "Fewer than 2 common seeds" in one["C2"].evidence
     alone = judged(planted_study(rng, own(acc=0.3, ece=0.3), OWN))
     assert {alone[name].verdict for name in ("C1", "C2", "C5", "C6", "C7", "C11")} == {"not tested"}
     fewer = judged(planted_study(rng, own(acc=0.3, ece=0.3), [row for row in ROWS if row != "adello"]), "C1")["C1"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 
 import pandas as pd
 
@@ -124,6 +125,12 @@ def further_tables(make: TableMaker) -> list[Table]:
     params = make.params
     datasets, methods = params.grid.datasets, rows_of.methods(params)
     rows, shown = rows_of.method_rows(params, methods), make.data(datasets)
+    trained = rows_of.training_rows(params)
+    tempered = {
+        row.key
+        for row, dataset in product(trained, datasets)
+        if make.results.value(dataset, row.key, row.ood, "t_class", TRAINING)
+    }
     return [
         make.table(
             "5",
@@ -178,17 +185,23 @@ def further_tables(make: TableMaker) -> list[Table]:
             "training",
             "what was accepted",
             f"Trainings on {shown}. Accepted: share of the offered pool records that got a pseudo-label, over the "
-            "whole run; Unseen: share of unseen classes among them, to be compared with the pool's share, the OOD "
-            "level; T: last temperatures of the first (or only) and the second branch; Teacher: its last validation "
-            "accuracy. A dash: the method has no such thing.",
-            rows_of.training_rows(params),
+            "whole run, by the first (or only) and the second branch; Unseen: share of unseen classes among them, to "
+            "be compared with the pool's share, the OOD level; Teacher: its last validation accuracy. A dash: the "
+            "method has no such thing.",
+            trained,
             columns_for(
-                datasets,
-                *("accepted", "accepted_unseen", "accepted_second"),
-                *("t_class", "t_ova", "t_class_second", "t_ova_second", "teacher_accuracy"),
-                scaling=TRAINING,
+                datasets, "accepted", "accepted_unseen", "accepted_second", "teacher_accuracy", scaling=TRAINING
             ),
             [*accepted_as_unseen(params.grid.methods), *warning_notes(make.runs)],
+        ),
+        make.table(
+            "9b",
+            "temperatures",
+            "temperatures",
+            f"Temperatures T at the end of the trainings on {shown}, of the classes and of the one-vs-all heads, in "
+            "the first (or only) and the second branch.",
+            [row for row in trained if row.key in tempered] or trained,
+            columns_for(datasets, "t_class", "t_ova", "t_class_second", "t_ova_second", scaling=TRAINING),
         ),
     ]
 

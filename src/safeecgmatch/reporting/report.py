@@ -133,7 +133,7 @@ def write_tables(folder: Path, content: Content) -> None:
     pd.DataFrame(content.differences).reindex(columns=LISTED).to_csv(folder / "deviations.csv", index=False)
     shutil.copyfile(BIBLIOGRAPHY, folder / BIBLIOGRAPHY.name)
     title = tex(content.title.replace("`", ""))
-    appendix = render("appendix.tex.j2", title=title, tables=content.tables, bibliography=bibliography())
+    appendix = render("appendix.tex.j2", title=title, tables=content.tables, bibliography=bibliography(), tex=tex)
     (folder / "appendix.tex").write_text(appendix, encoding="utf-8")
 
 

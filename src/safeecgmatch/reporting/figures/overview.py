@@ -127,10 +127,12 @@ def refusal_figure(params: Params, frame: pd.DataFrame, shown: list[Where]) -> F
     _best_curves(panels, params, frame, ("refused", "accuracy"), lambda where, row, curve: float(curve.mean()))
     for axes, _ in panels:
         axes.set(xlabel="refused share", ylabel="accuracy on the rest")
+        axes.label_outer(remove_inner_ticks=False)
     set_headline(
         figure,
         "Refusing the least certain records of the open test set, mean over seeds: the best five by mean accuracy (in "
-        f"the legend), and SafeECGMatch's best. An answer for an unseen class is wrong{silence(places(params), shown)}",
+        "the legend), and SafeECGMatch's best. An answer for an unseen class counts as wrong"
+        f"{silence(places(params), shown)}",
     )
     return figure
 
@@ -185,7 +187,7 @@ def purity_figure(params: Params, results: Results, shown: list[Where]) -> Figur
 def scatter_figure(params: Params, results: Results, shown: list[Where]) -> Figure:
     """Our means against the published ones, for settings whose records are real."""
     printed = published("benchmark")
-    figure = Figure(figsize=(WIDTH, 2 * min(WIDTH / len(shown), 3) + 1.7), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 2 * min(WIDTH / len(shown), 2.5) + 1.7), layout="constrained")
     grid = figure.subplots(2, len(shown), squeeze=False)
     for metric, line in zip(("acc", "ece"), grid, strict=True):
         for axes, where in zip(line, shown, strict=True):
