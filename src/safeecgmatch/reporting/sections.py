@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pandas as pd
 
 from safeecgmatch.config import PROPOSED, Params
@@ -105,11 +107,12 @@ def claims_table(judgements: list[Judgement], notes: list[str]) -> list[str]:
         lines.append([judgement.id, claim, f"**{judgement.verdict}**{size}{reading}", judgement.evidence])
         if judgement.size:
             marked.setdefault(judgement.size, []).append(judgement.id)
+    counts = Counter(judgement.verdict for judgement in judgements)
     return [
-        *notes,
-        *(f"“At this size” ({', '.join(claims)}): {size}." for size, claims in marked.items()),
-        GAINS,
+        f"Of {len(judgements)} claims: {', '.join(f'{count} {verdict}' for verdict, count in counts.items())}. {GAINS}",
         words(["", "Claim", "Verdict", "Evidence"], lines),
+        *(f"“At this size” ({', '.join(claims)}): {size}." for size, claims in marked.items()),
+        *notes,
     ]
 
 
