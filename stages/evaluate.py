@@ -15,7 +15,8 @@ import typer
 
 from safeecgmatch.config import load_params
 from safeecgmatch.errors import UserError
-from safeecgmatch.reporting.evaluate import evaluate, report_folder, write_evaluation
+from safeecgmatch.reporting.evaluate import evaluate, write_evaluation
+from safeecgmatch.reporting.study import report_folder
 
 
 def main() -> None:

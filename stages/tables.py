@@ -15,8 +15,8 @@ import typer
 
 from safeecgmatch.config import load_params
 from safeecgmatch.errors import UserError
-from safeecgmatch.reporting.evaluate import report_folder
 from safeecgmatch.reporting.report import write_report
+from safeecgmatch.reporting.study import report_folder
 
 
 def main() -> None:

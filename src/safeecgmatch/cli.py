@@ -164,12 +164,12 @@ def cells() -> None:
     from safeecgmatch.files import read_yaml
     from safeecgmatch.launching.scratch import scratch_root
     from safeecgmatch.reporting.earlier import reported
-    from safeecgmatch.reporting.evaluate import report_folder
     from safeecgmatch.reporting.stored import asked_for, sentence, wanted_hash
+    from safeecgmatch.reporting.study import report_folder
 
     params = load_params()
     asked, judge, foreign = cells(params), asked_for(params, Path("data")), []
-    known = reported(report_folder(params), asked, wanted_hash(params, Path("data"))).values()
+    known = reported(report_folder(params), asked, wanted_hash(params, Path("data")))
     width = max(len(cell.path) for cell in asked) + 2
     for cell in asked:
         stored = Path("runs", cell.path, "config.yaml")
@@ -177,7 +177,7 @@ def cells() -> None:
         foreign += [reason] if reason else []
         done = stored.is_file() and not reason and Path("tracking", cell.path, "run.json").is_file()
         begun = {file.name for file in (scratch_root() / cell.path).glob("*/*")}
-        lacking = "reported" if cell in known else "checkpointed" if "checkpoint.pt" in begun else "missing"
+        lacking = "reported" if cell.path in known else "checkpointed" if "checkpoint.pt" in begun else "missing"
         state = "done" if done else "trained" if "finished" in begun else lacking
         print(f"{state:13} {cell.path:{width}}{cell.stage}")
     if foreign:
@@ -201,18 +201,18 @@ def report() -> None:
     from safeecgmatch.config import load_params
     from safeecgmatch.launching.adoption import waiting
     from safeecgmatch.reporting.earlier import read_earlier
-    from safeecgmatch.reporting.evaluate import evaluate, report_folder, write_evaluation
+    from safeecgmatch.reporting.evaluate import evaluate, write_evaluation
     from safeecgmatch.reporting.report import write_report
     from safeecgmatch.reporting.stored import wanted_hash
+    from safeecgmatch.reporting.study import report_folder
 
     params = load_params()
     folder = report_folder(params)
     earlier = read_earlier(folder, cells(params), wanted_hash(params, Path("data")))
-    evaluation = evaluate(params, waiting=lambda cell: waiting(params, cell), earlier=earlier)
-    write_evaluation(evaluation, folder)
+    study = evaluate(params, waiting=lambda cell: waiting(params, cell), earlier=earlier)
+    write_evaluation(study, folder)
     write_report(params, folder)
-    count = evaluation.headline["cells"]
-    print(f"{folder}/README.md reports on {count['done']} of {count['asked']} cells.")
+    print(f"{folder}/README.md reports on {(study.runs['state'] == 'done').sum()} of {len(study.runs)} cells.")
 
 
 @app.command(short_help="Which of the paper's claims hold.")
@@ -233,9 +233,7 @@ def claims(
       safeecgmatch claims --study demo
     """
     from safeecgmatch.config import load_params
-    from safeecgmatch.reporting.checks import read_study
-    from safeecgmatch.reporting.evaluate import report_folder
-    from safeecgmatch.reporting.studies import choose
+    from safeecgmatch.reporting.study import choose, read_study, report_folder
     from safeecgmatch.reporting.terminal import claim_text, claims_text, heading
     from safeecgmatch.reporting.verdicts import judge, notes
 

@@ -9,16 +9,17 @@ import pytest
 from safeecgmatch.cells import Cell
 from safeecgmatch.config import Params
 from safeecgmatch.reporting import evaluate as evaluating
-from safeecgmatch.reporting.evaluate import Evaluation, evaluate
+from safeecgmatch.reporting.evaluate import evaluate
+from safeecgmatch.reporting.study import Study
 from tests.reporting.synthetic import EVERYTHING, make_params, write_study
 
 
 @dataclass(frozen=True)
-class Study:
+class MadeUp:
     params: Params
     root: Path
     cells: list[Cell]
-    evaluation: Evaluation
+    evaluation: Study
 
 
 @pytest.fixture(scope="package", autouse=True)
@@ -30,9 +31,9 @@ def every_cell_is_the_one_that_is_asked_for() -> Iterator[None]:
 
 
 @pytest.fixture(scope="package")
-def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
+def study(tmp_path_factory: pytest.TempPathFactory) -> MadeUp:
     """All cells of a demo-sized study with readings, variants and arms, evaluated."""
     root = tmp_path_factory.mktemp("study")
     params = make_params(**EVERYTHING)
     cells = write_study(params, root, records=60)
-    return Study(params, root, cells, evaluate(params, root / "runs", root / "tracking"))
+    return MadeUp(params, root, cells, evaluate(params, root / "runs", root / "tracking"))

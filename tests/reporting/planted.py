@@ -10,11 +10,12 @@ import pandas as pd
 
 from safeecgmatch.config import Params
 from safeecgmatch.metrics import METRICS
-from safeecgmatch.reporting.checks import Study
+from safeecgmatch.reporting.claims import Claims, load_claims
 from safeecgmatch.reporting.contrasts import MEASURES, READ_ROWS, Rows, Sample, contrast_frame
 from safeecgmatch.reporting.evaluate import METRIC_COLUMNS
 from safeecgmatch.reporting.names import higher_is_better
 from safeecgmatch.reporting.published import published
+from safeecgmatch.reporting.study import Study
 from tests.reporting.synthetic import BASELINES, paper_params
 
 RESAMPLINGS = 200
@@ -37,7 +38,14 @@ OTHERS = [  # that claims are decided by besides
 ]
 SETTINGS = [(dataset, ood) for dataset in ("ptbxl", "cinc21") for ood in (30, 60)]
 
+CLAIMS = load_claims()
+
 Gains = Mapping[str, float | Mapping[str, float]]  # by row: of all metrics, or by metric; higher is better
+
+
+def only(*names: str) -> Claims:
+    """The rules of these claims alone, so that none is corrected for the others."""
+    return CLAIMS.model_copy(update={"claims": {name: CLAIMS.claims[name] for name in names}})
 
 
 def planted_rows(

@@ -7,19 +7,19 @@ import pandas as pd
 import pytest
 
 from safeecgmatch.predictions import own_best, predictions_at, read_arrays
-from safeecgmatch.reporting.budget import BUDGET_COLUMNS, FIVE, choices, epochs_of
+from safeecgmatch.reporting.plot_data import BUDGET_COLUMNS, FIVE, choices, epochs_of
 from safeecgmatch.reporting.stored import StoredCell, load_cell
-from tests.reporting.conftest import Study
+from tests.reporting.conftest import MadeUp
 
 
-def stored(study: Study, path: str) -> StoredCell:
+def stored(study: MadeUp, path: str) -> StoredCell:
     cell = next(cell for cell in study.cells if cell.path == path)
     found = load_cell(cell, study.root / "runs", study.root / "tracking")[0]
     assert found
     return found
 
 
-def test_at_the_chosen_epoch_the_budget_is_what_was_reported(study: Study) -> None:
+def test_at_the_chosen_epoch_the_budget_is_what_was_reported(study: MadeUp) -> None:
     frame, metrics = study.evaluation.plots["budget"], study.evaluation.metrics
     assert list(frame.columns) == BUDGET_COLUMNS
     assert len(frame) == 3 * metrics.loc[metrics["scaling"] == "none", ["cell", "branch"]].drop_duplicates().shape[0]
@@ -34,7 +34,7 @@ def test_at_the_chosen_epoch_the_budget_is_what_was_reported(study: Study) -> No
     assert (earlier["acc"] < chosen["acc"]).mean() > 0.8  # the made-up runs learn
 
 
-def test_validation_accuracy_of_every_epoch_and_branch_is_its_own(study: Study) -> None:
+def test_validation_accuracy_of_every_epoch_and_branch_is_its_own(study: MadeUp) -> None:
     path = "ptbxl/safeecgmatch/60/2"
     trajectory = read_arrays(study.root / "runs" / path / "trajectory.npz")
     labels = read_arrays(study.root / "runs" / path / "predictions.npz")["validation.label"]
@@ -44,7 +44,7 @@ def test_validation_accuracy_of_every_epoch_and_branch_is_its_own(study: Study) 
         assert lines["val_accuracy"].tolist() == (answers == labels).mean(axis=1).tolist()
 
 
-def test_other_choices_are_the_last_epoch_the_mean_of_five_and_each_branchs_own_best(study: Study) -> None:
+def test_other_choices_are_the_last_epoch_the_mean_of_five_and_each_branchs_own_best(study: MadeUp) -> None:
     cell = stored(study, "ptbxl/safeecgmatch/60/1")
     lines = [line for epoch in range(1, 8) for line in with_epoch(epochs_of(cell), epoch)]
     found = {(branch, choice): (metrics, told) for branch, choice, metrics, told in choices(cell, pd.concat(lines))}
@@ -67,7 +67,7 @@ def with_epoch(frame: pd.DataFrame, epoch: int) -> list[pd.DataFrame]:
     return [part.assign(acc=part["acc"] + epoch / 100, ece=part["ece"] + epoch / 1000)]
 
 
-def test_where_the_reported_branch_changes_the_mean_is_of_what_was_reported(study: Study) -> None:
+def test_where_the_reported_branch_changes_the_mean_is_of_what_was_reported(study: MadeUp) -> None:
     cell = stored(study, "ptbxl/tstfc/60/1")
     trajectory = dict(cell.trajectory) | {"branch": np.array(["time", "freq", "mean"])}
     changed = replace(cell, trajectory=trajectory)
@@ -82,6 +82,6 @@ def test_where_the_reported_branch_changes_the_mean_is_of_what_was_reported(stud
     assert found["mean", "last_epoch"][1] and ("varied", "last_epoch") not in found
 
 
-def test_a_single_branch_has_no_own_best(study: Study) -> None:
+def test_a_single_branch_has_no_own_best(study: MadeUp) -> None:
     metrics = study.evaluation.metrics
     assert "own_best" not in set(metrics.loc[metrics["row"] == "calimatch", "scaling"])

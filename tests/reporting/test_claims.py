@@ -13,9 +13,7 @@ from safeecgmatch.reporting.claims import FILE, load_claims, rule_notes
 from safeecgmatch.reporting.contrasts import MEASURES, wanted_pairs
 from safeecgmatch.reporting.names import FILE as NAMES
 from safeecgmatch.reporting.published import benchmark_methods
-from tests.reporting.planted import BASELINES, OTHERS, ROWS
-
-CLAIMS = load_claims()
+from tests.reporting.planted import BASELINES, CLAIMS, OTHERS, ROWS
 
 
 @pytest.mark.real

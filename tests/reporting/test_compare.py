@@ -26,15 +26,13 @@ from safeecgmatch.reporting.deviations import deviations
 from safeecgmatch.reporting.published import published_frame
 from safeecgmatch.reporting.statistics import Summary
 from safeecgmatch.reporting.tables import Table
-from tests.conftest import ROOT
-from tests.reporting.conftest import Study
+from tests.reporting.conftest import MadeUp
 from tests.reporting.synthetic import paper_params
 
 
 @pytest.fixture(scope="module")
-def tables(study: Study) -> list[Table]:
-    found = study.evaluation
-    return build_tables(study.params, found.metrics, found.runs, found.contrasts)
+def tables(study: MadeUp) -> list[Table]:
+    return build_tables(study.evaluation)
 
 
 def with_the_papers_numbers(tables: list[Table], shift: float, seeds: int = 3) -> list[Table]:
@@ -49,10 +47,10 @@ def with_the_papers_numbers(tables: list[Table], shift: float, seeds: int = 3) -
 
 
 def compared(tables: list[Table], params: Params) -> pd.DataFrame:
-    return compare(tables, params, deviations(params, ROOT / "profiles"))
+    return compare(tables, params, deviations(params))
 
 
-def test_generated_data_stand_nowhere_beside_the_paper(study: Study, tables: list[Table]) -> None:
+def test_generated_data_stand_nowhere_beside_the_paper(study: MadeUp, tables: list[Table]) -> None:
     frame = compared(tables, study.params)
     assert len(frame) == (11 + 4) * 16 + 3 * 4 + 3 * 4  # four readings of SafeECGMatch
     assert frame[["difference", "low", "high", "column_tau"]].isna().all(axis=None)
@@ -63,7 +61,7 @@ def test_generated_data_stand_nowhere_beside_the_paper(study: Study, tables: lis
     assert (frame["ours_place"] == 0).all()
 
 
-def test_every_line_is_our_cell_beside_the_papers(study: Study, tables: list[Table]) -> None:
+def test_every_line_is_our_cell_beside_the_papers(study: MadeUp, tables: list[Table]) -> None:
     """In the order of the tables, dataset by dataset, level by level, metric by metric."""
     frame = compared(tables, study.params)
     assert list(frame["table"].unique()) == ["ablation", "benchmark", "sensitivity"]
@@ -80,7 +78,7 @@ def test_every_line_is_our_cell_beside_the_papers(study: Study, tables: list[Tab
     ]  # fmt: skip
 
 
-def test_settings_that_the_paper_does_not_have_are_not_compared(study: Study, tables: list[Table]) -> None:
+def test_settings_that_the_paper_does_not_have_are_not_compared(study: MadeUp, tables: list[Table]) -> None:
     other = [replace(table, cells=table.cells.assign(ood=45)) for table in tables]
     frame = compared(other, study.params)
     assert list(frame.columns)[: len(CSV)] == CSV and frame.empty

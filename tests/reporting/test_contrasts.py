@@ -11,19 +11,18 @@ from typer.testing import CliRunner
 from safeecgmatch.cells import Cell, cells
 from safeecgmatch.cli import app
 from safeecgmatch.predictions import read_arrays
-from safeecgmatch.reporting import checks
-from safeecgmatch.reporting.checks import read_study
 from safeecgmatch.reporting.contrasts import Sample, contrast_frame, draw_frame, placebo, rows_by_setting, wanted_pairs
 from safeecgmatch.reporting.evaluate import evaluate, metric_rows, write_evaluation
 from safeecgmatch.reporting.stored import load_cell
+from safeecgmatch.reporting.study import Study, read_study
 from safeecgmatch.reporting.terminal import claim_text
 from safeecgmatch.reporting.verdicts import judge, notes, over_settings_frame
-from tests.reporting.conftest import Study
+from tests.reporting.conftest import MadeUp
 from tests.reporting.planted import OTHERS, ROWS
 from tests.reporting.synthetic import log_softmax, make_params, write_cell
 
 
-def value(study: Study, cell: str, branch: str, metric: str, scaling: str = "none") -> float:
+def value(study: MadeUp, cell: str, branch: str, metric: str, scaling: str = "none") -> float:
     frame = study.evaluation.metrics
     chosen = frame[(frame["cell"] == cell) & (frame["branch"] == branch) & (frame["metric"] == metric)]
     return float(chosen.loc[chosen["scaling"] == scaling, "value"].iloc[0])
@@ -32,7 +31,7 @@ def value(study: Study, cell: str, branch: str, metric: str, scaling: str = "non
 @pytest.mark.parametrize(
     ("metric", "scaling", "sign"), [("acc", "none", 1), ("ece", "none", -1), ("ece", "posthoc", -1)]
 )
-def test_estimates_are_mean_differences_of_the_metrics(study: Study, metric: str, scaling: str, sign: int) -> None:
+def test_estimates_are_mean_differences_of_the_metrics(study: MadeUp, metric: str, scaling: str, sign: int) -> None:
     frame = study.evaluation.contrasts.set_index(["dataset", "ood", "metric", "scaling", "candidate", "rival"])
     line = frame.loc["ptbxl", 60, metric, scaling, "safeecgmatch@time", "calimatch"]
     own = [value(study, f"ptbxl/safeecgmatch/60/{seed}", "time", metric, scaling) for seed in (1, 2)]
@@ -43,7 +42,7 @@ def test_estimates_are_mean_differences_of_the_metrics(study: Study, metric: str
     assert line["seeds"] == 2 and line["records"] == 60 and -1 <= line["low"] <= line["high"] <= 1
 
 
-def test_rows_and_pairs_of_a_whole_study(study: Study) -> None:
+def test_rows_and_pairs_of_a_whole_study(study: MadeUp) -> None:
     names = {cell.row for cell in study.cells}
     assert {
         "calimatch",
@@ -129,11 +128,11 @@ def test_arms_stay_beside_their_method_and_placebos_take_each_branch_at_its_own_
     accuracy = metrics[(metrics["metric"] == "acc") & (metrics["scaling"] == "none")].groupby("row")["value"].mean()
     assert arm["seeds"] == 2
     assert arm["estimate"] == pytest.approx(accuracy["calimatch-val150"] - accuracy["calimatch"])
-    study = checks.Study(params, metrics, pd.DataFrame(), frame.reset_index())
+    study = Study(params, metrics, pd.DataFrame(), frame.reset_index())
     assert f"two time branches (frequency), ACC {line['estimate']:+.3f}" in notes(study)[-1]
 
 
-def test_the_demo_has_audits_but_no_verdict_and_prints_them(study: Study, tmp_path: Path) -> None:
+def test_the_demo_has_audits_but_no_verdict_and_prints_them(study: MadeUp, tmp_path: Path) -> None:
     write_evaluation(study.evaluation, tmp_path)
     judged = judge(read_study(study.params, tmp_path))
     assert {judgement.id for judgement in judged if judgement.verdict != "not tested"} == {"C3"}

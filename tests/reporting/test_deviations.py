@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import torch
 
+from safeecgmatch.config import Params
 from safeecgmatch.engine.models import ResNet1D
 from safeecgmatch.profiles import compose_params
 from safeecgmatch.reporting.deviations import barriers, comparability, deviations, receptive_field
@@ -11,16 +12,20 @@ from tests.reporting.synthetic import make_params, paper_params
 PROFILES = ROOT / "profiles"
 
 
+def said(params: Params, dataset: str) -> list[str]:
+    return barriers(deviations(params), dataset)
+
+
 def test_the_papers_profile_deviates_in_nothing() -> None:
     paper = compose_params("paper", PROFILES)
-    assert deviations(paper, PROFILES) == []
-    assert [barriers(paper, dataset, PROFILES) for dataset in ("ptbxl", "cinc21")] == [[], []]
+    assert deviations(paper) == []
+    assert [said(paper, dataset) for dataset in ("ptbxl", "cinc21")] == [[], []]
     assert "ranks, gaps and levels can be compared" in comparability(paper, [])
 
 
 def test_cpu_says_what_its_size_means() -> None:
     cpu = compose_params("cpu", PROFILES)
-    rows = {row.setting: row for row in deviations(cpu, PROFILES)}
+    rows = {row.setting: row for row in deviations(cpu)}
     assert (rows["sampling rate"].ours, rows["sampling rate"].paper) == ("100 Hz", "500 Hz")
     assert not any("warm-up" in name or "epoch" in name for name in rows)  # absolute, and the paper's
     assert (rows["seed of the split"].ours, rows["seed of the split"].paper) == ("each run's own", "42")
@@ -36,13 +41,13 @@ def test_cpu_says_what_its_size_means() -> None:
 
 
 def test_long_has_the_papers_budget() -> None:
-    rows = {row.setting for row in deviations(compose_params("long", PROFILES), PROFILES)}
+    rows = {row.setting for row in deviations(compose_params("long", PROFILES))}
     assert rows == {"sampling rate", "width of the backbone", "seed of the split"}
 
 
 def test_generated_data_compare_with_nothing() -> None:
     demo = compose_params("demo", PROFILES)
-    rows = deviations(demo, PROFILES)
+    rows = deviations(demo)
     assert {"records (PTB-XL)", "records (CinC21)", "learning rate"} <= {row.setting for row in rows}
     assert all(row.why for row in rows), [row.setting for row in rows if not row.why]
     assert "generated" in comparability(demo, rows)
@@ -52,14 +57,14 @@ def test_generated_data_compare_with_nothing() -> None:
 
 
 def test_barriers_say_the_same_in_few_words_for_each_dataset() -> None:
-    assert barriers(paper_params(), "ptbxl", PROFILES) == barriers(paper_params(), "cinc21", PROFILES) == []
+    assert said(paper_params(), "ptbxl") == said(paper_params(), "cinc21") == []
     train = {**paper_params().train.model_dump(), "iterations": 2000, "epoch": 200, "learning_rate": 0.01}
     small = paper_params(model={"width": 16}, train=train)
-    assert barriers(small, "ptbxl", PROFILES) == [
+    assert said(small, "ptbxl") == [
         "width 16", "2,000 iterations", "epochs of 200 iterations", "learning rate 0.01",
     ]  # fmt: skip
-    assert barriers(paper_params(split={"strategy": "patient"}), "ptbxl", PROFILES) == ["patient split"]
-    assert barriers(paper_params(split={"seed": "run"}), "ptbxl", PROFILES) == ["a split for each seed"]
+    assert said(paper_params(split={"strategy": "patient"}), "ptbxl") == ["patient split"]
+    assert said(paper_params(split={"seed": "run"}), "ptbxl") == ["a split for each seed"]
     changed = {
         "safeecgmatch": {
             "confidence_threshold": 0.8,
@@ -67,13 +72,13 @@ def test_barriers_say_the_same_in_few_words_for_each_dataset() -> None:
         }
     }
     expected = ["confidence threshold T2 0.8 of SafeECGMatch", "start 20,000 of SafeECGMatch"]
-    assert barriers(paper_params(methods=changed), "ptbxl", PROFILES) == expected
-    assert barriers(make_params(), "cinc21", PROFILES)[:3] == [
+    assert said(paper_params(methods=changed), "ptbxl") == expected
+    assert said(make_params(), "cinc21")[:3] == [
         "generated data", "10 labels per class", "a pool of 600",
     ]  # fmt: skip
     cpu = compose_params("cpu", PROFILES)
-    assert "a pool of 14,850" in barriers(cpu, "cinc21", PROFILES)
-    assert "a pool of 14,850" not in barriers(cpu, "ptbxl", PROFILES)
+    assert "a pool of 14,850" in said(cpu, "cinc21")
+    assert "a pool of 14,850" not in said(cpu, "ptbxl")
 
 
 def test_receptive_field_is_what_the_network_sees() -> None:

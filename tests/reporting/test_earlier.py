@@ -11,7 +11,7 @@ import pytest
 from safeecgmatch.cells import Cell, cells
 from safeecgmatch.config import Params
 from safeecgmatch.errors import UserError
-from safeecgmatch.reporting.earlier import NOTHING, read_earlier
+from safeecgmatch.reporting.earlier import read_earlier
 from safeecgmatch.reporting.evaluate import evaluate, write_evaluation
 from tests.reporting.synthetic import make_params, write_cell
 
@@ -92,11 +92,11 @@ def test_lines_of_other_params_or_data_are_not_kept(tmp_path: Path) -> None:
 
 def test_no_report_or_one_of_another_format_gives_nothing(tmp_path: Path) -> None:
     params = make_params(**SMALL)
-    assert read_earlier(tmp_path / "report", cells(params), hash_of) == NOTHING
+    assert read_earlier(tmp_path / "report", cells(params), hash_of) == {}
     write(cells(params), params, tmp_path)
     report(params, tmp_path, tmp_path / "report")
     (tmp_path / "report" / "draws.csv.gz").unlink()
-    assert read_earlier(tmp_path / "report", cells(params), hash_of) == NOTHING
+    assert read_earlier(tmp_path / "report", cells(params), hash_of) == {}
     shutil.rmtree(tmp_path / "runs")
     with pytest.raises(UserError, match=r"No cell of params\.yaml has been trained"):
         report(params, tmp_path, tmp_path / "report")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +17,15 @@ from safeecgmatch.reporting.figures import all_figures, gains, overview, panels
 from safeecgmatch.reporting.figures.style import (
     LOOKS,
     STYLE,
-    Where,
     line_of,
     look,
-    places,
     save,
     settings_of,
     shown_rows,
     within_unit,
 )
-from safeecgmatch.reporting.results import Results
-from tests.reporting.conftest import Study
+from safeecgmatch.reporting.study import PLOTS, Study, Where, places
+from tests.reporting.conftest import MadeUp
 from tests.reporting.synthetic import BASELINES, make_params, paper_params
 
 HERE = Where("cinc21", 60, "Generated (CinC21)", False)
@@ -34,8 +33,12 @@ ROWS = len(BASELINES) + 4  # four readings of SafeECGMatch
 
 
 @pytest.fixture(scope="module")
-def results(study: Study) -> Results:
-    return Results(study.evaluation.metrics, study.evaluation.runs, study.evaluation.contrasts)
+def found(study: MadeUp) -> Study:
+    return study.evaluation
+
+
+def real(found: Study) -> Study:
+    return replace(found, params=paper_params())
 
 
 def gains_frame(generated: bool = False) -> pd.DataFrame:
@@ -62,14 +65,14 @@ def drawn(axes: Axes) -> dict[str, Any]:
     return {str(line.get_label()): line for line in axes.lines if not str(line.get_label()).startswith("_")}
 
 
-def test_a_method_looks_the_same_in_every_study_and_like_no_other(study: Study) -> None:
+def test_a_method_looks_the_same_in_every_study_and_like_no_other(study: MadeUp) -> None:
     rows = list(shown_rows(study.params))
     assert len({tuple(look(row).values()) for row in rows}) == ROWS == len(LOOKS) == len(set(LOOKS.values()))
     assert look("uda") == look("uda") != look("flexmatch")  # a thirteenth: by its name, whatever else there is
     assert tuple(look("uda").values()) not in LOOKS.values()
     few = make_params(grid={"methods": ["calimatch"]})
     assert list(shown_rows(few)) == ["calimatch", "safeecgmatch@fused", "safeecgmatch@time"]
-    axes = overview.tradeoff_figure(few, Results(study.evaluation.metrics, study.evaluation.runs), places(few)).axes[0]
+    axes = overview.tradeoff_figure(replace(study.evaluation, params=few), places(few)).axes[0]
     assert drawn(axes)["CaliMatch"].get_color() == look("calimatch")["color"]
 
 
@@ -85,8 +88,8 @@ def test_safeecgmatch_alone_is_red() -> None:
     assert [line_of(f"safeecgmatch@{branch}")["linestyle"] for branch in ("fused", "time")] == ["-", "--"]
 
 
-def test_tradeoff_of_generated_data_shows_ours_alone_on_shared_axes(study: Study, results: Results) -> None:
-    figure = overview.tradeoff_figure(study.params, results, places(study.params))
+def test_tradeoff_of_generated_data_shows_ours_alone_on_shared_axes(study: MadeUp, found: Study) -> None:
+    figure = overview.tradeoff_figure(found, places(found.params))
     axes = figure.axes
     assert "study demo, protocol paper" in figure.get_suptitle() and "published" not in figure.get_suptitle()
     assert [a.get_title() for a in axes] == [
@@ -103,8 +106,8 @@ def test_tradeoff_of_generated_data_shows_ours_alone_on_shared_axes(study: Study
         assert ends.min() >= 0 and ends.max() <= 1
 
 
-def test_tradeoff_joins_the_readings_that_differ_in_one_choice(study: Study, results: Results) -> None:
-    axes = overview.tradeoff_figure(study.params, results, places(study.params)).axes[0]
+def test_tradeoff_joins_the_readings_that_differ_in_one_choice(study: MadeUp, found: Study) -> None:
+    axes = overview.tradeoff_figure(found, places(found.params)).axes[0]
     names = {tuple(line.get_xydata()[0]): label for label, line in drawn(axes).items()}
     joined = [line for line in axes.lines if len(line.get_xdata()) == 2 and line.get_linewidth() > 0.7]
     pairs = [{names[tuple(end)][14:-1] for end in line.get_xydata()} for line in joined]
@@ -114,8 +117,8 @@ def test_tradeoff_joins_the_readings_that_differ_in_one_choice(study: Study, res
     ]  # fmt: skip
 
 
-def test_tradeoff_of_real_data_has_the_published_points_hollow_in_the_same_panel(results: Results) -> None:
-    figure = overview.tradeoff_figure(paper_params(), results, places(paper_params()))
+def test_tradeoff_of_real_data_has_the_published_points_hollow_in_the_same_panel(found: Study) -> None:
+    figure = overview.tradeoff_figure(real(found), places(paper_params()))
     assert len(figure.axes) == 4 and figure.get_suptitle().endswith("hollow: published")
     star = drawn(figure.axes[0])["SafeECGMatch (published)"]
     assert star.get_xydata()[0] == pytest.approx([0.045, 0.852]) and star.get_markerfacecolor() == "none"
@@ -127,13 +130,12 @@ def test_bars_stay_where_accuracies_can_be() -> None:
     assert within_unit(0.95, 0.1) == (pytest.approx(0.85), 1) and within_unit(0.02, 0.1)[0] == 0
 
 
-def test_grids_have_one_panel_per_row_and_name_the_data(study: Study) -> None:
-    plots, params = study.evaluation.plots, study.params
-    trained = panels.training_grid(params, plots["training"], HERE)
+def test_grids_have_one_panel_per_row_and_name_the_data(study: MadeUp) -> None:
+    trained = panels.training_grid(study.evaluation, HERE)
     for figure in (
-        panels.reliability_grid(params, plots["reliability"], HERE),
-        panels.confusion_grid(params, plots["confusion"], HERE),
-        panels.budget_grid(params, plots["budget"], HERE),
+        panels.reliability_grid(study.evaluation, HERE),
+        panels.confusion_grid(study.evaluation, HERE),
+        panels.budget_grid(study.evaluation, HERE),
         trained,
     ):
         titles = [title.replace("\n", " ") for axes in figure.axes if (title := axes.get_title())]
@@ -143,12 +145,12 @@ def test_grids_have_one_panel_per_row_and_name_the_data(study: Study) -> None:
         assert figure.get_suptitle().endswith("Generated (CinC21), 60 % OOD")
 
 
-def test_reliability_shows_all_seeds_and_states_the_ece_of_the_tables(study: Study, results: Results) -> None:
+def test_reliability_shows_all_seeds_and_states_the_ece_of_the_tables(study: MadeUp, found: Study) -> None:
     frame = study.evaluation.plots["reliability"]
     bins = HERE.by_row(frame)["supervised"]
-    printed = HERE.value(results, "supervised", "ece")
+    printed = found.value("cinc21", "supervised", 60, "ece")
     assert printed and panels.mean_ece(bins) == pytest.approx(printed.mean)
-    axes = panels.reliability_grid(study.params, frame, HERE).axes[0]
+    axes = panels.reliability_grid(study.evaluation, HERE).axes[0]
     counts = bins.groupby("lower")["count"].sum()
     assert [text.get_text() for text in axes.texts] == [*counts.astype(str), f"ECE {printed.mean:.3f}"]
     right = (bins["accuracy"] * bins["count"]).groupby(bins["lower"]).sum() / counts
@@ -165,9 +167,9 @@ def test_pooled_bins_are_those_of_the_pooled_records() -> None:
     assert panels.mean_ece(bins) == pytest.approx((0.58 + (3 * 0.46 + 2 * 0.2) / 5) / 2)
 
 
-def test_confusion_adds_the_seeds(study: Study) -> None:
+def test_confusion_adds_the_seeds(study: MadeUp) -> None:
     frame = study.evaluation.plots["confusion"]
-    figure = panels.confusion_grid(study.params, frame, HERE)
+    figure = panels.confusion_grid(study.evaluation, HERE)
     counts = HERE.by_row(frame)["supervised"].groupby(["true", "predicted"], sort=False)["count"].sum().unstack()
     shown = np.asarray(figure.axes[0].images[0].get_array())
     first = counts.loc[figure.axes[0].get_yticklabels()[0].get_text()]
@@ -175,29 +177,30 @@ def test_confusion_adds_the_seeds(study: Study) -> None:
     assert shown[0] == pytest.approx((first / first.sum())[order].to_list())
 
 
-def test_training_curves_have_a_band_of_the_seeds(study: Study) -> None:
-    axes = panels.training_grid(study.params, study.evaluation.plots["training"], HERE).axes[1]
+def test_training_curves_have_a_band_of_the_seeds(study: MadeUp) -> None:
+    axes = panels.training_grid(study.evaluation, HERE).axes[1]
     assert len(axes.collections) == 4  # FixMatch: accuracy, accepted, right, unseen
 
 
-def test_a_method_without_runs_says_so(study: Study) -> None:
-    plots = study.evaluation.plots["training"]
-    figure = panels.training_grid(study.params, plots[plots["row"] != "adello"], HERE)
+def test_a_method_without_runs_says_so(study: MadeUp) -> None:
+    lines = study.evaluation.plots["training"]
+    plots = {"training": lines[lines["row"] != "adello"]}
+    figure = panels.training_grid(replace(study.evaluation, plots=plots), HERE)
     assert "No runs yet: Adello." in [text.get_text() for text in figure.texts]
     assert "Adello" not in [axes.get_title() for axes in figure.axes]
 
 
-def test_purity_shows_every_seed_and_method(study: Study, results: Results) -> None:
-    axes = overview.purity_figure(study.params, results, places(study.params)).axes[3]
+def test_purity_shows_every_seed_and_method(study: MadeUp, found: Study) -> None:
+    axes = overview.purity_figure(found, places(found.params)).axes[3]
     assert [len(line.get_xdata()) for line in axes.lines[1:]] == [0] + [2] * 12  # Supervised accepts nothing
     assert axes.lines[0].get_xdata()[0] == 0.6
 
 
-def test_curves_are_of_every_row_and_the_best_five_have_colours(study: Study, results: Results) -> None:
+def test_curves_are_of_every_row_and_the_best_five_have_colours(study: MadeUp, found: Study) -> None:
     refusal, roc = (study.evaluation.plots[name] for name in ("refusal", "roc"))
     for figure, frame, x, y in (
-        (overview.refusal_figure(study.params, refusal, places(study.params)), refusal, "refused", "accuracy"),
-        (overview.roc_figure(study.params, roc, results, places(study.params)), roc, "fpr", "tpr"),
+        (overview.refusal_figure(found, places(found.params)), refusal, "refused", "accuracy"),
+        (overview.roc_figure(found, places(found.params)), roc, "fpr", "tpr"),
     ):
         axes = figure.axes[3]
         curves = [line for line in axes.lines if len(line.get_xdata()) > 2]
@@ -215,30 +218,27 @@ def test_curves_are_of_every_row_and_the_best_five_have_colours(study: Study, re
         assert best.get_ydata() == pytest.approx(means.to_numpy())
 
 
-def test_the_roc_legend_has_the_auroc_of_the_tables_or_of_the_curve(study: Study, results: Results) -> None:
-    frame = study.evaluation.plots["roc"]
-    metrics = study.evaluation.metrics
-    unknown = Results(metrics[metrics["metric"] != "auroc"], study.evaluation.runs)
-    for known in (results, unknown):
-        legend = overview.roc_figure(study.params, frame, known, places(study.params)).axes[3].get_legend()
+def test_the_roc_legend_has_the_auroc_of_the_tables_or_of_the_curve(study: MadeUp, found: Study) -> None:
+    unknown = replace(found, metrics=found.metrics[found.metrics["metric"] != "auroc"])
+    for known in (found, unknown):
+        legend = overview.roc_figure(known, places(known.params)).axes[3].get_legend()
         assert legend
         label, _, value = legend.get_texts()[0].get_text().replace("\n", " ").rpartition(" ")
         row = next(row for row, name in shown_rows(study.params).items() if name == label)
-        printed = HERE.value(results, row, "auroc")
-        assert printed and float(value) == pytest.approx(printed.mean, abs=0.0006 if known is results else 0.02)
+        printed = found.value("cinc21", row, 60, "auroc")
+        assert printed and float(value) == pytest.approx(printed.mean, abs=0.0006 if known is found else 0.02)
 
 
-def test_scatter_needs_real_data(study: Study, results: Results) -> None:
-    frames = study.evaluation.plots, gains_frame(generated=True)
-    assert "paper_vs_ours" not in all_figures(study.params, results, *frames)
-    assert "paper_vs_ours" in all_figures(paper_params(), results, *frames)
-    figure = overview.scatter_figure(paper_params(), results, places(paper_params()))
+def test_scatter_needs_real_data(study: MadeUp, found: Study) -> None:
+    assert "paper_vs_ours" not in all_figures(found, gains_frame(generated=True))
+    assert "paper_vs_ours" in all_figures(real(found), gains_frame(generated=True))
+    figure = overview.scatter_figure(real(found), places(paper_params()))
     assert len(figure.axes) == 8
     assert figure.axes[0].lines[-2].get_xdata()[0] == pytest.approx(0.852)  # SafeECGMatch, published; then the diagonal
 
 
 @pytest.mark.parametrize("generated", [True, False])
-def test_forest_draws_intervals_and_says_what_data(study: Study, generated: bool) -> None:
+def test_forest_draws_intervals_and_says_what_data(study: MadeUp, generated: bool) -> None:
     frame = gains_frame(generated)
     figure = gains.forest_figure(study.params, frame, settings_of(study.params, frame))
     assert ("generated data" in figure.get_suptitle()) == generated
@@ -253,19 +253,22 @@ def test_forest_draws_intervals_and_says_what_data(study: Study, generated: bool
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("kept", [0, 1, 3])
-def test_figures_and_panels_are_of_the_settings_that_have_runs(study: Study, kept: int) -> None:
+def test_figures_and_panels_are_of_the_settings_that_have_runs(study: MadeUp, kept: int) -> None:
     def few(frame: pd.DataFrame) -> pd.DataFrame:
         first = frame[(frame["row"] == "fixmatch") & (frame["seed"] == 1)]
         return first[[place in settings for place in zip(first["dataset"], first["ood"], strict=True)]]
 
     settings = [("ptbxl", 30), ("ptbxl", 60), ("cinc21", 60)][-kept:] if kept else []
-
     told = study.evaluation
-    results = Results(few(told.metrics), told.runs, told.contrasts[:0])
-    names = ("refusal", "roc", "reliability", "budget", "training", "confusion")
-    figures = all_figures(paper_params(), results, {name: few(told.plots[name]) for name in names}, gains_frame()[:0])
+    plots = {name: few(told.plots[name]) for name in PLOTS if name != "corpus"}
+    seen = Study(paper_params(), few(told.metrics), told.runs, told.contrasts[:0], plots)
+    figures = all_figures(seen, gains_frame()[:0])
     overall = ["tradeoff", "paper_vs_ours", "purity", "refusal", "roc"]
-    grids = [f"{name}_{dataset}_{ood}" for dataset, ood in settings for name in names[2:]]
+    grids = [
+        f"{name}_{dataset}_{ood}"
+        for dataset, ood in settings
+        for name in ("reliability", "budget", "training", "confusion")
+    ]
     assert list(figures) == ([*overall, *grids] if kept else [])
     with rc_context(STYLE):
         for name, make in figures.items():
@@ -276,9 +279,9 @@ def test_figures_and_panels_are_of_the_settings_that_have_runs(study: Study, kep
                 assert ("no runs yet: PTB-XL 30 %" in " ".join(figure.get_suptitle().split())) == (kept == 1)
 
 
-def test_the_same_figure_has_the_same_bytes_and_no_date(study: Study, results: Results, tmp_path: Path) -> None:
+def test_the_same_figure_has_the_same_bytes_and_no_date(study: MadeUp, found: Study, tmp_path: Path) -> None:
     for name in ("first", "second"):
-        save(overview.purity_figure(study.params, results, places(study.params)), tmp_path, name)
+        save(overview.purity_figure(found, places(found.params)), tmp_path, name)
     for ending in ("png", "pdf"):
         one, other = ((tmp_path / f"{name}.{ending}").read_bytes() for name in ("first", "second"))
         assert one == other and b"CreationDate" not in one
@@ -295,10 +298,10 @@ def test_a_rare_colour_survives_in_the_png(tmp_path: Path) -> None:
     assert np.abs(pixels - [0, 0x9E, 0x73]).sum(axis=1).min() < 30
 
 
-def test_budget_shows_every_seed_what_validation_chose_and_the_papers_value(study: Study) -> None:
+def test_budget_shows_every_seed_what_validation_chose_and_the_papers_value(study: MadeUp) -> None:
     frame = study.evaluation.plots["budget"]
     real = Where("ptbxl", 60, "PTB-XL", True)
-    axes = panels.budget_grid(study.params, frame, real).axes
+    axes = panels.budget_grid(study.evaluation, real).axes
     first = [panel.get_title() for panel in axes].index("SafeECGMatch\n(learned, fused)")
     accuracy, calibration = axes[first : first + 2]
     here = frame[(frame["dataset"] == "ptbxl") & (frame["ood"] == 60) & (frame["row"] == "safeecgmatch-learned_t")]
@@ -309,13 +312,13 @@ def test_budget_shows_every_seed_what_validation_chose_and_the_papers_value(stud
             assert seed[metric].tolist() in lines and seed.loc[seed["chosen"], metric].tolist() in lines
         assert [paper, paper] in lines
         assert len({other.get_ylim() for other in axes[first % 2 + (metric == "ece") :: 2]}) == 1
-    generated = panels.budget_grid(study.params, frame, HERE)
+    generated = panels.budget_grid(study.evaluation, HERE)
     assert "published" not in generated.get_suptitle()
     assert not any(line.get_linestyle() == "--" for panel in generated.axes for line in panel.lines)
 
 
-def test_effects_draw_the_intervals_of_the_contrasts(study: Study, results: Results) -> None:
-    figure = gains.effects_figure(study.params, results, gains.with_effects(study.params, results))
+def test_effects_draw_the_intervals_of_the_contrasts(study: MadeUp, found: Study) -> None:
+    figure = gains.effects_figure(found, gains.with_effects(found))
     frame = study.evaluation.contrasts
     acc = figure.axes[2]  # PTB-XL, 60 %
     labels = [text.get_text() for text in figure.axes[0].get_yticklabels()]

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from safeecgmatch.reporting.page import heading, items, picture, to_html, to_readme, words
+from safeecgmatch.reporting.page import items, picture, to_html, to_readme, words
 
 
 def test_a_page_is_its_parts() -> None:
     grid = words(["a", "b"], [["1,200 s", "x | y"]])
-    page = to_readme([heading("Title", 1), "One.", items(["two", "three"]), grid, picture("dot", "A dot")])
+    page = to_readme(["# Title", "One.", items(["two", "three"]), grid, picture("dot", "A dot")])
     table = "| a | b |\n| --- | --- |\n| 1,200 s | x \\| y |"
     assert page == f"# Title\n\nOne.\n\n- two\n- three\n\n{table}\n\n![A dot](figures/dot.png)\n"
 
@@ -24,17 +24,17 @@ def folder(tmp_path: Path) -> Path:
 
 def test_markup_becomes_html(folder: Path) -> None:
     text = "a < b & `x_1` in [file](a_b.csv), **60 %**, <ins>second</ins>\\\nnext, λ_sum"
-    page = to_html(to_readme([heading("Of `demo`", 1), text, words(["a"], [["x | y"]])]), folder)
+    page = to_html(to_readme(["# Of `demo`", text, words(["a"], [["x | y"]])]), folder)
     assert 'a &lt; b &amp; <code>x_1</code> in <a href="a_b.csv">file</a>, <strong>60 %</strong>' in page
     assert "<ins>second</ins><br />\nnext, λ_sum" in page
     assert "<title>Of demo</title>" in page and "<td>x | y</td>" in page and '<div class="scroll"><table>' in page
 
 
 def test_every_section_can_be_reached(folder: Path) -> None:
-    page = to_html(to_readme([heading("T", 1), heading("First"), heading("Below", 3), heading("Second")]), folder)
+    page = to_html(to_readme(["# T", "## First", "### Below", "## Second"]), folder)
     assert '<a href="#s1">First</a>\n<a href="#s2">Second</a>' in page and '<h2 id="s2">Second</h2>' in page
 
 
 def test_a_picture_is_embedded_with_its_caption(folder: Path) -> None:
-    page = to_html(to_readme([heading("T", 1), picture("dot", 'A "dot"')]), folder)
+    page = to_html(to_readme(["# T", picture("dot", 'A "dot"')]), folder)
     assert 'src="data:image/png;base64,iVBOR' in page and page.count("A &quot;dot&quot;") == 2

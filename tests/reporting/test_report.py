@@ -18,7 +18,6 @@ from safeecgmatch.reporting.report import bibliography, write_report
 from tests.conftest import ROOT
 from tests.reporting.synthetic import BASELINES, make_params, paper_params, write_cell
 
-PROFILES = ROOT / "profiles"
 PARAMS = make_params(
     grid={"datasets": ["ptbxl"], "methods": ["supervised", "calimatch"], "ood_levels": [30, 60]},
     ablation={"datasets": ["ptbxl"]},
@@ -33,7 +32,7 @@ def make_report(root: Path, params: Params, missing: str = "", records: int = 60
         if cell.path != missing:
             write_cell(cell, params, root, records)
     write_evaluation(evaluate(params, root / "runs", root / "tracking"), root / "out")
-    write_report(params, root / "out", PROFILES)
+    write_report(params, root / "out")
     return root / "out"
 
 
@@ -87,7 +86,7 @@ def test_a_study_of_one_cell_has_a_report(tmp_path: Path) -> None:
     params = paper_params(grid={"methods": ["supervised", "tstfc"], "datasets": ["ptbxl"]}, ablation={"datasets": []})
     write_cell(cells(params)[0], params, tmp_path, 40)
     write_evaluation(evaluate(params, tmp_path / "runs", tmp_path / "tracking"), tmp_path / "out")
-    write_report(params, tmp_path / "out", PROFILES)
+    write_report(params, tmp_path / "out")
     text = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     assert f"1 of {len(cells(params))} cells; missing: " in text
     assert "| SafeECGMatch (fitted, fused) | 60 % | – | – |" in text
@@ -131,7 +130,7 @@ def test_second_report_has_the_same_bytes_at_another_commit(report: Path, tmp_pa
         (shutil.copytree if source.is_dir() else shutil.copyfile)(source, copy / name)
     runs = (copy / "runs.csv").read_text()
     (copy / "runs.csv").write_text(runs.replace("0123456789abcdef", "fedcba9876543210"))
-    write_report(PARAMS, copy, PROFILES)
+    write_report(PARAMS, copy)
     changed = {
         path.relative_to(copy).as_posix()
         for path in copy.rglob("*")
@@ -207,4 +206,4 @@ def test_the_appendix_compiles_alone(large_report: Path, tmp_path: Path) -> None
 
 def test_tables_before_evaluate_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="dvc repro evaluate"):
-        write_report(PARAMS, tmp_path, PROFILES)
+        write_report(PARAMS, tmp_path)

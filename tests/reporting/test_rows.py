@@ -7,11 +7,11 @@ from safeecgmatch.profiles import compose_params
 from safeecgmatch.reporting.provenance import seed_note
 from safeecgmatch.reporting.rows import ablation_rows, effect_rows, entries, method_rows, methods, sensitivity_rows
 from tests.conftest import ROOT
-from tests.reporting.conftest import Study
+from tests.reporting.conftest import MadeUp
 from tests.reporting.synthetic import EVERYTHING, make_params
 
 
-def test_every_cell_has_a_row_and_a_role(study: Study) -> None:
+def test_every_cell_has_a_row_and_a_role(study: MadeUp) -> None:
     frame = study.evaluation.metrics.drop_duplicates("cell").set_index("cell")
     assert frame.loc["ptbxl/safeecgmatch-lambda_0.3333333333333333/60/1", ["row", "role"]].tolist() == [
         "safeecgmatch-lambda_1/3", "sensitivity",

@@ -11,14 +11,14 @@ from safeecgmatch.config import Params
 from safeecgmatch.engine.signal_store import Entry, write_table
 from safeecgmatch.errors import UserError
 from safeecgmatch.predictions import read_arrays
-from safeecgmatch.reporting.checks import read_study
-from safeecgmatch.reporting.deviations import barriers
+from safeecgmatch.reporting.deviations import barriers, deviations
 from safeecgmatch.reporting.evaluate import evaluate, write_evaluation
 from safeecgmatch.reporting.names import data_name
 from safeecgmatch.reporting.page import to_readme
+from safeecgmatch.reporting.plot_data import FEWEST, commonest
 from safeecgmatch.reporting.provenance import data_sources
 from safeecgmatch.reporting.sections import sizes, source_blocks
-from safeecgmatch.reporting.sources import FEWEST, commonest, with_corpora
+from safeecgmatch.reporting.study import read_study, with_corpora
 from tests.reporting.synthetic import make_params, paper_params, write_cell
 
 CLASSES = ["NORM", "RHY", "CD"]
@@ -135,7 +135,7 @@ def test_a_real_corpus_of_fewer_sources_is_named_wherever_the_dataset_is(root: P
     named = with_corpora(real, frames["corpus"])
     assert data_name(named, "cinc21").name == "CinC21 (3 sources)" and data_name(named, "ptbxl").name == "PTB-XL"
     assert "CinC21 (3 of 8 sources: PTB-XL, Georgia, Ningbo) from PhysioNet" in data_sources(named)
-    assert barriers(named, "cinc21") == ["3 of 8 sources"] and barriers(named, "ptbxl") == []
+    assert barriers(deviations(named), "cinc21") == ["3 of 8 sources"] and barriers(deviations(named), "ptbxl") == []
     assert data_name(read_study(real, root / "out").params, "cinc21").name == "CinC21 (3 sources)"
     assert data_name(with_corpora(real, frames["corpus"].iloc[:0]), "cinc21").name == "CinC21"
     generated = make_params()

@@ -9,9 +9,9 @@ from scipy import stats
 from safeecgmatch.reporting.statistics import (
     Difference,
     Summary,
-    distinct,
     holm,
     interquartile_mean,
+    marks,
     paired_difference,
     probability_of_improvement,
     relation,
@@ -26,9 +26,12 @@ def test_summary_uses_the_sample_std() -> None:
     assert math.isnan(summarise([1.0]).std)
 
 
-def test_ties_within_rounding_are_one_value() -> None:
-    assert distinct([0.3, 0.1 + 0.2, 0.5], descending=True) == [0.5, 0.1 + 0.2]
-    assert distinct([0.3, 0.3 + 1e-9], descending=False) == [0.3, 0.3 + 1e-9]
+def test_marks_are_shared_by_ties_and_use_unrounded_means() -> None:
+    means = [0.8001, 0.8002, 0.8002, math.nan, 0.7, 0.8001]
+    assert marks(means, descending=True) == ["second", "best", "best", "", "", "second"]
+    assert marks(means, descending=False) == ["second", "", "", "", "best", "second"]
+    assert marks([0.1 + 0.2, 0.3, 0.3 - 1e-11], descending=True) == ["best", "best", "second"]
+    assert marks([0.3, 0.3 + 1e-9], descending=False, words=("bold", "underline")) == ["bold", "underline"]
 
 
 def test_intervals_stay_in_their_range_and_agree_with_student_for_small_spread() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from decimal import ROUND_HALF_EVEN, Decimal
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,12 +14,13 @@ import pytest
 from safeecgmatch.cells import cells, weight_label
 from safeecgmatch.config import Params, load_params
 from safeecgmatch.reporting.catalogue import build_tables
-from safeecgmatch.reporting.evaluate import Evaluation, evaluate
+from safeecgmatch.reporting.evaluate import evaluate
 from safeecgmatch.reporting.printing import number, rounded, tex, to_markdown, to_tex
 from safeecgmatch.reporting.provenance import variant_note
-from safeecgmatch.reporting.tables import Column, Table, marks
+from safeecgmatch.reporting.study import Study
+from safeecgmatch.reporting.tables import Column, Table
 from tests.conftest import ROOT
-from tests.reporting.conftest import Study
+from tests.reporting.conftest import MadeUp
 from tests.reporting.synthetic import BASELINES, make_params, write_cell, write_study
 
 NO_EXTRAS: dict[str, Any] = {"ablation": {"datasets": []}, "sensitivity": {"datasets": []}}
@@ -39,18 +41,17 @@ CELL = re.compile(
 )
 
 
-def tables_from(params: Params, result: Evaluation, **changed: pd.DataFrame) -> dict[str, Table]:
-    frames = {"metrics": result.metrics, "runs": result.runs, "contrasts": result.contrasts} | changed
-    return {table.name: table for table in build_tables(params, **frames)}
+def tables_from(result: Study, **changed: Any) -> dict[str, Table]:
+    return {table.name: table for table in build_tables(replace(result, **changed))}
 
 
 def tables_of(params: Params, root: Path) -> dict[str, Table]:
-    return tables_from(params, evaluate(params, root / "runs", root / "tracking"))
+    return tables_from(evaluate(params, root / "runs", root / "tracking"))
 
 
 @pytest.fixture(scope="module")
-def tables(study: Study) -> dict[str, Table]:
-    return tables_from(study.params, study.evaluation)
+def tables(study: MadeUp) -> dict[str, Table]:
+    return tables_from(study.evaluation)
 
 
 def test_there_are_these_tables(tables: dict[str, Table]) -> None:
@@ -151,20 +152,13 @@ def test_supervised_is_merged_where_its_runs_are_equal(tables: dict[str, Table])
     assert to_tex(tables["table3_benchmark"]).count(r"\multirow{2}{*}{0.") == 8
 
 
-def test_supervised_is_not_merged_where_its_runs_differ(study: Study) -> None:
+def test_supervised_is_not_merged_where_its_runs_differ(study: MadeUp) -> None:
     metrics = study.evaluation.metrics.copy()
     here = (metrics["cell"] == "cinc21/supervised/60/1") & (metrics["scaling"] == "none")
     metrics.loc[here & metrics["metric"].isin(["nll", "acc"]), "value"] += 1e-6
-    table = tables_from(study.params, study.evaluation, metrics=metrics)["table3_benchmark"]
+    table = tables_from(study.evaluation, metrics=metrics)["table3_benchmark"]
     frame = table.frame().set_index("row").loc["supervised"]
     assert not frame["merged"].any() and r"\multirow{2}{*}{0." not in to_tex(table)  # the whole row or nothing
-
-
-def test_marks_are_shared_by_ties_and_use_unrounded_means() -> None:
-    means = pd.Series([0.8001, 0.8002, 0.8002, math.nan, 0.7, 0.8001])
-    assert marks(means, "acc") == ["second", "best", "best", "", "", "second"]
-    assert marks(means, "ece") == ["second", "", "", "", "best", "second"]
-    assert marks(pd.Series([0.1 + 0.2, 0.3, 0.3 - 1e-11]), "acc") == ["best", "best", "second"]
 
 
 def test_marks_are_made_within_an_ood_setting(tables: dict[str, Table]) -> None:
@@ -247,20 +241,20 @@ def test_caption_says_where_the_numbers_come_from(tables: dict[str, Table]) -> N
         )
 
 
-def test_release_notes_stand_under_the_release_tables_only(study: Study, tables: dict[str, Table]) -> None:
+def test_release_notes_stand_under_the_release_tables_only(study: MadeUp, tables: dict[str, Table]) -> None:
     release = study.params.model_copy(update={"protocol": "release"})
     runs = study.evaluation.runs.assign(no_competitor=study.evaluation.runs["cell"] == "ptbxl/safestudent/30/1")
-    benchmark = tables_from(release, study.evaluation, runs=runs)["table3_benchmark"]
+    benchmark = tables_from(study.evaluation, params=release, runs=runs)["table3_benchmark"]
     notes = " ".join(benchmark.notes)
     assert "ptbxl/safestudent/30/1" in notes and "never leaves its warm-up" in notes
     assert "TS-TFC under another name" in notes
     assert "warm-up" not in " ".join(tables["table3_benchmark"].notes)
 
 
-def test_uncounted_seed_is_missing_in_the_tables(study: Study) -> None:
+def test_uncounted_seed_is_missing_in_the_tables(study: MadeUp) -> None:
     metrics = study.evaluation.metrics.copy()
     metrics.loc[metrics["cell"] == "ptbxl/safestudent/30/1", "counted"] = False
-    frame = tables_from(study.params, study.evaluation, metrics=metrics)["table3_benchmark"].frame()
+    frame = tables_from(study.evaluation, metrics=metrics)["table3_benchmark"].frame()
     rows = frame[(frame["row"] == "safestudent") & (frame["dataset"] == "ptbxl")].set_index("ood")["seeds"]
     assert (rows[30] == 1).all() and (rows[60] == 2).all()
 
@@ -343,12 +337,12 @@ def test_diverged_seed_is_missing_with_its_reason(tmp_path: Path) -> None:
         "diverged",
         reason,
     ]
-    table = tables_from(params, result)["table3_benchmark"]
+    table = tables_from(result)["table3_benchmark"]
     assert table.frame().set_index("row").loc["adello", "mean"].isna().all()
     assert f"ptbxl/adello/60/2 has no result: {reason}" in table.notes
 
 
-def test_training_table_says_what_was_accepted(tables: dict[str, Table], study: Study) -> None:
+def test_training_table_says_what_was_accepted(tables: dict[str, Table], study: MadeUp) -> None:
     frame = tables["table9_training"].frame().set_index(["row", "ood", "dataset", "metric"])["mean"]
     history = pd.read_csv(study.root / "runs/ptbxl/fixmatch/60/1/history.csv")
     share = (history["mask_rate"] * history["pseudo_ood_share"]).sum() / history["mask_rate"].sum()
@@ -361,15 +355,15 @@ def test_training_table_says_what_was_accepted(tables: dict[str, Table], study: 
     assert frame["ecgmatch", 30, "cinc21", "teacher_accuracy"] == pytest.approx(0.5 + 0.2 * (1 - math.exp(-3)))
 
 
-def test_warnings_are_grouped_under_the_training_table(study: Study) -> None:
+def test_warnings_are_grouped_under_the_training_table(study: MadeUp) -> None:
     runs = study.evaluation.runs.copy()
     runs.loc[:7, "warnings"] = "nothing was accepted; T sits at 5"
-    table = tables_from(study.params, study.evaluation, runs=runs)["table9_training"]
+    table = tables_from(study.evaluation, runs=runs)["table9_training"]
     assert table.notes[-1].startswith("Warning in 8 cells: T sits at 5 (ptbxl/supervised/30/1, ")
     assert "and 2 more" in table.notes[-1]
 
 
-def test_notes_speak_of_methods_and_data_of_their_table_alone(tables: dict[str, Table], study: Study) -> None:
+def test_notes_speak_of_methods_and_data_of_their_table_alone(tables: dict[str, Table], study: MadeUp) -> None:
     """TS-TFC and SafeStudent are not in Table 1, and no row of Table 4 but SafeECGMatch's."""
     notes = {name: " ".join(table.notes) for name, table in tables.items()}
     assert "CompleMatch reports" in notes["table1_summary"] and "TS-TFC" not in notes["table1_summary"]
@@ -380,7 +374,7 @@ def test_notes_speak_of_methods_and_data_of_their_table_alone(tables: dict[str, 
     runs = study.evaluation.runs.copy()
     gone = runs["cell"].isin(["cinc21/safestudent/60/1", "ptbxl/safeecgmatch-lambda_3.0/60/1"])
     runs.loc[gone, ["state", "diverged"]] = "diverged", "It stopped."
-    published = tables_from(release, study.evaluation, runs=runs.assign(no_competitor=False))
+    published = tables_from(study.evaluation, params=release, runs=runs.assign(no_competitor=False))
     notes = {name: " ".join(table.notes) for name, table in published.items()}
     assert "SafeStudent" in notes["table3_benchmark"] and "SafeStudent" not in notes["table1_summary"]
     assert "cinc21/safestudent/60/1 has no result" in notes["table3_benchmark"]
@@ -407,7 +401,7 @@ def test_open_set_table_names_the_scores(tables: dict[str, Table]) -> None:
     assert "1 - max probability: Supervised, FixMatch" in notes
 
 
-def test_rows_equal_by_construction_say_so_where_the_time_branch_is_reported(study: Study) -> None:
+def test_rows_equal_by_construction_say_so_where_the_time_branch_is_reported(study: MadeUp) -> None:
     metrics = study.evaluation.metrics.copy()
     proposed = metrics["method"] == "safeecgmatch"
     metrics.loc[proposed, "reported"] = metrics.loc[proposed, "branch"] == "time"
@@ -415,7 +409,7 @@ def test_rows_equal_by_construction_say_so_where_the_time_branch_is_reported(stu
     value = full.set_index(["dataset", "ood", "seed", "branch", "scaling", "metric"])["value"]
     twins = metrics[proposed & (metrics["variant"] == "no_freq_cal") & (metrics["branch"] == "time")]
     metrics.loc[twins.index, "value"] = [value[tuple(key)] for key in twins[value.index.names].to_numpy()]
-    tables = tables_from(study.params, study.evaluation, metrics=metrics)
+    tables = tables_from(study.evaluation, metrics=metrics)
     assert "Equal by construction: SafeECGMatch, w/o Freq. Calib." in " ".join(tables["table2_ablation"].notes)
     assert "Equal by construction" not in " ".join(tables["table4_sensitivity"].notes)
 
@@ -425,7 +419,7 @@ def test_comparing_with_the_paper_names_the_rows_that_run_another_variant() -> N
     assert int(note.split()[0]) >= 9 and "Supervised differ in batch order" in note
 
 
-def test_ece_is_printed_with_its_floor(tables: dict[str, Table], study: Study) -> None:
+def test_ece_is_printed_with_its_floor(tables: dict[str, Table], study: MadeUp) -> None:
     metrics = study.evaluation.metrics
     floors = metrics.loc[(metrics["metric"] == "ece_floor") & (metrics["dataset"] == "ptbxl"), "value"]
     assert f"about {floors.median():.3f} on Generated (PTB-XL)" in " ".join(tables["table3_benchmark"].notes)
@@ -434,7 +428,7 @@ def test_ece_is_printed_with_its_floor(tables: dict[str, Table], study: Study) -
 
 @pytest.mark.parametrize("name", TABLES)
 def test_every_value_of_every_table_is_that_of_its_row_branch_and_reading(
-    tables: dict[str, Table], study: Study, name: str
+    tables: dict[str, Table], study: MadeUp, name: str
 ) -> None:
     """By another way than the tables go: means of metrics.csv, differences of means of two of its rows."""
     metrics = study.evaluation.metrics

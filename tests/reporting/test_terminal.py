@@ -17,11 +17,11 @@ from safeecgmatch.cli import app
 from safeecgmatch.errors import UserError
 from safeecgmatch.reporting.contrasts import placebo
 from safeecgmatch.reporting.evaluate import write_evaluation
-from safeecgmatch.reporting.studies import choose
+from safeecgmatch.reporting.study import choose
 from safeecgmatch.reporting.terminal import HEADS, claim_text, claims_text
 from safeecgmatch.reporting.verdicts import Judgement, judge
 from tests.conftest import ROOT
-from tests.reporting.conftest import Study
+from tests.reporting.conftest import MadeUp
 from tests.reporting.planted import OTHERS, ROWS, SETTINGS, planted_study
 from tests.reporting.synthetic import make_params, paper_params
 
@@ -113,7 +113,7 @@ def test_the_largest_study_on_real_data_speaks_unless_params_has_one(project: Pa
         choose(demo, "paper")
 
 
-def test_claims_in_the_terminal(study: Study, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_claims_in_the_terminal(study: MadeUp, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("safeecgmatch.config.load_params", lambda: study.params)
     with pytest.raises(UserError, match="safeecgmatch report"):
         CliRunner().invoke(app, ["claims"], catch_exceptions=False)

@@ -48,7 +48,7 @@ def test_calimatch_is_the_time_branch_of_learned_t_at_its_own_best_epoch(tmp_pat
     assert budget.loc[budget["row"] == "calimatch", "acc"].tolist() == time["acc"].tolist()
     facts = lines[(lines["scaling"] == "training") & (lines["seed"] == 1)].set_index("metric")["value"]
     assert "t_class" in facts and "accepted_second" not in facts and not np.isnan(facts["accepted"])
-    table = {table.name: table for table in build_tables(params, result.metrics, result.runs, contrasts)}
+    table = {table.name: table for table in build_tables(result)}
     assert DERIVED_NOTE in table["table3_benchmark"].notes
     frame = table["table3_benchmark"].frame().set_index(["row", "metric"])
     assert frame.loc[("calimatch", "acc"), "seeds"] == frame.loc[("calimatch", "acc"), "seeds_asked"] == 2

@@ -6,11 +6,21 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from safeecgmatch.reporting.checks import Study
-from safeecgmatch.reporting.claims import Claims, load_claims
+from safeecgmatch.reporting.claims import Claims
 from safeecgmatch.reporting.contrasts import contrast_frame
+from safeecgmatch.reporting.study import Study
 from safeecgmatch.reporting.verdicts import Judgement, claims_frame, evidence_frame, forest_frame, judge
-from tests.reporting.planted import BASELINES, OTHERS, ROWS, SETTINGS, planted_study, printed_rows, purity_metrics
+from tests.reporting.planted import (
+    BASELINES,
+    CLAIMS,
+    OTHERS,
+    ROWS,
+    SETTINGS,
+    only,
+    planted_study,
+    printed_rows,
+    purity_metrics,
+)
 from tests.reporting.synthetic import make_params, paper_params
 
 OWN = [row for row in ROWS if "@" in row]
@@ -20,13 +30,8 @@ MOST = 0.9 * FEW
 BY_CHANCE = (0.05 + 3 * np.sqrt(0.05 * 0.95 / TIES)) * TIES
 
 
-def only(*names: str) -> Claims:
-    claims = load_claims()
-    return claims.model_copy(update={"claims": {name: claims.claims[name] for name in names}})
-
-
 def first_reading(*names: str) -> Claims:
-    first = {"fitted_fused": load_claims().readings["paper"]["fitted_fused"]}
+    first = {"fitted_fused": CLAIMS.readings["paper"]["fitted_fused"]}
     return only(*names).model_copy(update={"readings": {"paper": first}})
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import product
@@ -11,9 +11,9 @@ import numpy as np
 
 from safeecgmatch.config import PROPOSED
 from safeecgmatch.reporting.claims import load_claims
-from safeecgmatch.reporting.names import dataset_name, higher_is_better, method_name, metric_name
+from safeecgmatch.reporting.names import dataset_name, higher_is_better, method_name, metric_name, setting_name
 from safeecgmatch.reporting.published import ROUNDING, PublishedCell, published, published_labels
-from safeecgmatch.reporting.statistics import TIE, Summary, distinct, welch_p
+from safeecgmatch.reporting.statistics import TIE, Summary, marks, welch_p
 
 RIVAL = "calimatch"
 SETTINGS = tuple(product(("ptbxl", "cinc21"), (30, 60)))
@@ -27,7 +27,6 @@ Column = dict[str, PublishedCell]  # by row
 class Finding:
     """One finding in one sentence, the numbers behind it, and whether the claim that it decides holds."""
 
-    key: str
     title: str
     text: str
     evidence: list[str] = field(default_factory=list)
@@ -39,7 +38,13 @@ def column(table: str, dataset: str, ood: int, metric: str) -> Column:
 
 
 def column_name(dataset: str, ood: int, metric: str) -> str:
-    return f"{dataset_name(dataset).name} {ood} % {metric_name(metric)}"
+    return f"{setting_name(dataset, ood)} {metric_name(metric)}"
+
+
+def columns(table: str) -> Iterator[tuple[str, str, Column]]:
+    """Name, metric and cells of every column."""
+    for (dataset, ood), metric in product(SETTINGS, dict.fromkeys(metric for *_, metric in published(table))):
+        yield column_name(dataset, ood, metric), metric, column(table, dataset, ood, metric)
 
 
 def better(cells: Column, row: str, metric: str) -> list[str]:
@@ -60,14 +65,12 @@ def printed_top_two(cells: Column, metric: str) -> float:
 
 def table3_top_two() -> Finding:
     places, chances = [], []
-    for (dataset, ood), metric in product(SETTINGS, METRICS):
-        cells = column("benchmark", dataset, ood, metric)
+    for name, metric, cells in columns("benchmark"):
         places.append(1 + len(better(cells, PROPOSED, metric)))
         if metric in ("acc", "ece"):
-            chances.append((printed_top_two(cells, metric), column_name(dataset, ood, metric)))
+            chances.append((printed_top_two(cells, metric), name))
     sure = sum(p <= 0.05 for p, _ in chances)
     return Finding(
-        "table3_top_two",
         "Best or second-best in Table 3",
         f"The printed means put SafeECGMatch first or second in {sum(place <= 2 for place in places)} of {len(places)} "
         "columns of Table 3; with the printed spread of three seeds it is surely non-inferior (by 0.01, unpaired) to "
@@ -85,7 +88,6 @@ def mixed_baselines() -> Finding:
         for row in (source["acc"], source["ece"], PROPOSED)
     ]
     return Finding(
-        "mixed_baselines",
         "One sentence, two baselines",
         f"On PTB-XL 60 % the text improves ACC upon {method_name(source['acc']).name} and ECE upon "
         f"{method_name(source['ece']).name}; no single method has both numbers.",
@@ -105,7 +107,6 @@ def cinc60_best_rival() -> Finding:
     between = [row for row in better(cells, named, "acc") if row != PROPOSED]
     best = max(ahead, key=lambda row: cells[row].mean)
     return Finding(
-        "cinc60_best_rival",
         "The rival in the text is not the best one",
         f"On CinC21 60 % the text improves ACC from 0.7617 to 0.7803, but 0.7617 is {method_name(named).name}, and in "
         f"Table 3 {method_name(best).name} has {cells[best].mean:.3f}, more than SafeECGMatch's "
@@ -127,16 +128,13 @@ def smallest_p(new: PublishedCell, old: PublishedCell, sign: int) -> float:
 
 def gain_over_calimatch() -> Finding:
     lines, plain, generous = [], [], []
-    for (dataset, ood), metric in product(SETTINGS, METRICS):
-        cells = column("benchmark", dataset, ood, metric)
+    for name, metric, cells in columns("benchmark"):
         new, old = cells[PROPOSED], cells[RIVAL]
         sign = 1 if higher_is_better(metric) else -1
         plain.append(welch_p(new.summary, old.summary))
         generous.append(smallest_p(new, old, sign))
-        gain = f"{new.mean - old.mean:+.3f}"
-        lines.append(f"{column_name(dataset, ood, metric)}: {gain}, p = {plain[-1]:.2f} ({generous[-1]:.2f})")
+        lines.append(f"{name}: {new.mean - old.mean:+.3f}, p = {plain[-1]:.2f} ({generous[-1]:.2f})")
     return Finding(
-        "gain_over_calimatch",
         "The gain over CaliMatch",
         f"The gain of SafeECGMatch over CaliMatch is significant (Welch, p < 0.05) in {sum(p < 0.05 for p in plain)} "
         f"of {len(plain)} columns of Table 3; the smallest p is {min(plain):.2f}, and {min(generous):.2f} if every "
@@ -159,7 +157,6 @@ def ablation_rows() -> Finding:
                 f"Table 3: {other.mean:.3f}; std {cell.std:.3f} and {other.std:.3f}"
             )
     return Finding(
-        "ablation_rows",
         "The ablation is not one",
         f"The ablated rows of Table 2 are the CaliMatch and OpenMatch rows of Table 3 in {same} of {len(lines)} means, "
         f"with population instead of sample standard deviations ({spreads} of {len(table)} cells agree); no run of "
@@ -168,29 +165,18 @@ def ablation_rows() -> Finding:
     )
 
 
-def right_mark(cells: Column, row: str, metric: str) -> str:
-    ranked = distinct([cell.mean for cell in cells.values()], higher_is_better(metric))
-    return next(
-        (mark for mark, mean in zip(("bold", "underline"), ranked, strict=False) if abs(mean - cells[row].mean) <= TIE),
-        "",
-    )
-
-
 def wrong_marks() -> Finding:
     lines = []
     for table, number in (("summary", 1), ("benchmark", 3)):
-        metrics = dict.fromkeys(metric for _, _, _, metric in published(table))
-        for (dataset, ood), metric in product(SETTINGS, metrics):
-            cells = column(table, dataset, ood, metric)
-            for row, cell in cells.items():
-                right = right_mark(cells, row, metric)
-                if right != cell.mark:
-                    lines.append(
-                        f"Table {number}, {column_name(dataset, ood, metric)}, {method_name(row).name} "
-                        f"{cell.mean:.3f}: {cell.mark or 'no mark'}, should have {right or 'none'}"
-                    )
+        for name, metric, cells in columns(table):
+            right = marks([cell.mean for cell in cells.values()], higher_is_better(metric), ("bold", "underline"))
+            lines += [
+                f"Table {number}, {name}, {method_name(row).name} {cell.mean:.3f}: {cell.mark or 'no mark'}, should "
+                f"have {mark or 'none'}"
+                for (row, cell), mark in zip(cells.items(), right, strict=True)
+                if mark != cell.mark
+            ]
     return Finding(
-        "wrong_marks",
         "Marks of best and second-best",
         f"{len(lines)} cells of Tables 1 and 3 are marked wrongly.",
         lines,
@@ -199,13 +185,11 @@ def wrong_marks() -> Finding:
 
 def one_program() -> Finding:
     differ, lines = 0, []
-    for (dataset, ood), metric in product(SETTINGS, METRICS):
-        cells = column("benchmark", dataset, ood, metric)
+    for name, _, cells in columns("benchmark"):
         first, second = cells["tstfc"].mean, cells["complematch"].mean
         differ += abs(first - second) > TIE
-        lines.append(f"{column_name(dataset, ood, metric)}: TS-TFC {first:.3f}, CompleMatch {second:.3f}")
+        lines.append(f"{name}: TS-TFC {first:.3f}, CompleMatch {second:.3f}")
     return Finding(
-        "one_program",
         "TS-TFC and CompleMatch",
         f"The rows of TS-TFC and CompleMatch differ in {differ} of {len(lines)} columns of Table 3, but in the "
         "published code CompleMatch is an empty subclass of TS-TFC and neither leaves its warm-up: the two rows can "
@@ -221,7 +205,6 @@ def validation_labels() -> Finding:
         ratios.append(validation / training)
         lines.append(f"{dataset_name(dataset).name}: {training:,} training labels, {validation:,} validation labels")
     return Finding(
-        "validation_labels",
         "Labels that are not counted",
         f"Validation labels, which select the checkpoint and fit the calibration, outnumber the training labels "
         f"{min(ratios):.0f} to {max(ratios):.0f} times ({'; '.join(lines)}).",
@@ -240,7 +223,6 @@ def lambda_choice() -> Finding:
         spread = max(spread, abs(cells[ranked[0]].mean - cells[ranked[-1]].mean))
         lines.append(f"{metric_name(metric)}: best at lambda_sum = {ranked[0]}; smallest p of a pair {worst_p:.2f}")
     return Finding(
-        "lambda_choice",
         "lambda_sum",
         f"The rows of Table 4 differ by at most {spread:.3f}; the default of 1 is best in "
         f"{' and '.join(best) or 'no metric'} only. Adam cancels a factor of the loss up to its epsilon, so noise is "

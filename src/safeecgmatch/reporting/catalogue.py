@@ -5,26 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import product
 
-import pandas as pd
-
 from safeecgmatch.cells import weight_label
-from safeecgmatch.config import Params
 from safeecgmatch.metrics import OPEN_SET, REFUSED
 from safeecgmatch.reporting import rows as rows_of
-from safeecgmatch.reporting.budget import FIVE, LAST, LAST_FIVE, OWN_BEST
-from safeecgmatch.reporting.evaluate import TRAINING
 from safeecgmatch.reporting.names import summary_methods, variant_name
+from safeecgmatch.reporting.plot_data import FIVE, LAST, LAST_FIVE, OWN_BEST
 from safeecgmatch.reporting.provenance import accepted_as_unseen, score_notes, warning_notes
-from safeecgmatch.reporting.results import Results
 from safeecgmatch.reporting.rows import Row
-from safeecgmatch.reporting.tables import (
-    Column,
-    Table,
-    TableMaker,
-    columns_for,
-    listed,
-    reported_prediction,
-)
+from safeecgmatch.reporting.study import TRAINING, Study
+from safeecgmatch.reporting.tables import Table, columns_for, listed, make_table, our_runs, runs_of
 
 NO_CAL_NOTE = "Without calibration there are no temperatures: {} is one run, printed under both rules."
 SENSITIVITY_NOTE = (
@@ -45,31 +34,34 @@ CHOICE_NOTE = (
     "selection: the reported numbers are those of the best validation checkpoint, whatever these columns show."
 )
 PAPER_METRICS = ("acc", "ece", "ace", "sce")
+MEASURED = ("acc", "ece", ("ece", "posthoc"), "auroc")  # of what the study was designed to tell apart
+ACCEPTED = ("accepted", "accepted_unseen", "accepted_second", "teacher_accuracy")
+TEMPERATURES = ("t_class", "t_ova", "t_class_second", "t_ova_second")
 
 
-def equal_rows_note(results: Results, rows: list[Row], dataset: str) -> list[str]:
+def equal_rows_note(study: Study, rows: list[Row], dataset: str) -> list[str]:
     """Rows of one training under several names: said where the numbers agree to the last bit and the code says why."""
-    if reported_prediction(results) != "time":
+    if study.reported != "time":
         return []
     groups: dict[tuple, list[str]] = {}
     for row in rows:
-        by_seed = results.by_seed(dataset, row.key, row.ood, "nll")
+        by_seed = study.seeds(dataset, row.key, row.ood, "nll")
         if by_seed:
             groups.setdefault((row.ood, *by_seed.items()), []).append(row.label)
     equal = [", ".join(labels) for labels in groups.values() if len(labels) > 1]
     return [EQUAL_NOTE.format("; ".join(equal))] if equal else []
 
 
-def build_tables(params: Params, metrics: pd.DataFrame, runs: pd.DataFrame, contrasts: pd.DataFrame) -> list[Table]:
+def build_tables(study: Study) -> list[Table]:
     """Tables 1 to 4 in the paper's order, then what goes beyond them; a table without runs is left out."""
-    make = TableMaker(params, metrics, runs, contrasts)
-    tables = [*paper_tables(make), *further_tables(make), *design_tables(make)]
+    tables = [*paper_tables(study), *further_tables(study), *design_tables(study)]
     return [table for table in tables if table.rows and table.columns]
 
 
-def paper_tables(make: TableMaker) -> list[Table]:
-    params, results = make.params, make.results
+def paper_tables(study: Study) -> list[Table]:
+    params = study.params
     datasets, ablation, sensitivity = params.grid.datasets, params.ablation, params.sensitivity
+    shown = our_runs(study, datasets)
     ablation_rows, weight_rows = rows_of.ablation_rows(params), rows_of.sensitivity_rows(params)
     in_ablation = [name for name in params.datasets() if name in {*ablation.datasets, *params.variants.datasets}]
     without = {row.section for row in ablation_rows if row.label == variant_name("no_cal")}
@@ -78,71 +70,71 @@ def paper_tables(make: TableMaker) -> list[Table]:
         return listed([f"{ood} %" for ood in members])
 
     return [
-        make.table(
-            "1",
+        make_table(
+            study,
+            "table1_summary",
             "summary",
-            "summary",
-            f"Summary of benchmark results on {make.data(datasets)}.",
+            f"Summary of benchmark results on {shown}.",
             rows_of.method_rows(params, summary_methods(rows_of.methods(params))),
             columns_for(datasets, "acc", "ece"),
         ),
-        make.table(
-            "2",
+        make_table(
+            study,
+            "table2_ablation",
             "ablation",
-            "ablation",
-            f"Ablation study at {levels(ablation.ood_levels)} OOD on {make.data(in_ablation)}, "
+            f"Ablation study at {levels(ablation.ood_levels)} OOD on {our_runs(study, in_ablation)}, "
             f"lambda_sum = {weight_label(ablation.lambda_sum)}, reported prediction.",
             ablation_rows,
             columns_for(in_ablation, "acc", "ece"),
             [NO_CAL_NOTE.format(variant_name("no_cal"))] * (len(without) > 1)
-            + [note for dataset in in_ablation[:1] for note in equal_rows_note(results, ablation_rows, dataset)],
+            + [note for dataset in in_ablation[:1] for note in equal_rows_note(study, ablation_rows, dataset)],
         ),
-        make.table(
-            "3",
-            "benchmark",
+        make_table(
+            study,
+            "table3_benchmark",
             "full benchmark",
-            f"Main benchmark results on {make.data(datasets)}. Lower ECE, ACE and SCE represent better calibration.",
+            f"Main benchmark results on {shown}. Lower ECE, ACE and SCE represent better calibration.",
             rows_of.method_rows(params, rows_of.methods(params)),
             columns_for(datasets, *PAPER_METRICS),
         ),
-        make.table(
-            "4",
-            "sensitivity",
+        make_table(
+            study,
+            "table4_sensitivity",
             "sensitivity to lambda_sum",
-            f"Sensitivity analysis of lambda_sum on {make.data(sensitivity.datasets)} with "
+            f"Sensitivity analysis of lambda_sum on {our_runs(study, sensitivity.datasets)} with "
             f"{levels(sensitivity.ood_levels)} OOD.",
             weight_rows,
             columns_for(sensitivity.datasets, *PAPER_METRICS),
             [SENSITIVITY_NOTE]
-            + [note for dataset in sensitivity.datasets[:1] for note in equal_rows_note(results, weight_rows, dataset)],
+            + [note for dataset in sensitivity.datasets[:1] for note in equal_rows_note(study, weight_rows, dataset)],
             first_head="λ_sum",
         ),
     ]
 
 
-def further_tables(make: TableMaker) -> list[Table]:
+def further_tables(study: Study) -> list[Table]:
     """Other metrics of the runs of Table 3."""
-    params = make.params
+    params = study.params
     datasets, methods = params.grid.datasets, rows_of.methods(params)
-    rows, shown = rows_of.method_rows(params, methods), make.data(datasets)
+    rows, shown = rows_of.method_rows(params, methods), our_runs(study, datasets)
     trained = rows_of.training_rows(params)
     tempered = {
         row.key
         for row, dataset in product(trained, datasets)
-        if make.results.value(dataset, row.key, row.ood, "t_class", TRAINING)
+        if study.value(dataset, row.key, row.ood, "t_class", TRAINING)
     }
     return [
-        make.table(
-            "5",
-            "further_metrics",
+        make_table(
+            study,
+            "table5_further_metrics",
             "further metrics",
             f"Further metrics on the test set of {shown}.",
             rows,
             columns_for(datasets, "balanced_accuracy", "macro_f1", "nll", "brier"),
         ),
-        make.table(
-            "6",
-            "open_set",
+        make_table(
+            study,
+            "table6_open_set",
             "unseen classes",
             f"Seen against unseen classes on the open test set of {shown}, by the method's unseen-class score. FPR95: "
             "share of seen records flagged where 95 % of the unseen ones are. AURC: area under the risk-coverage "
@@ -150,116 +142,106 @@ def further_tables(make: TableMaker) -> list[Table]:
             "class is always wrong.",
             rows,
             columns_for(datasets, *OPEN_SET, "aurc"),
-            score_notes(make.runs_of(rows, datasets)),
+            score_notes(runs_of(study, rows, datasets)),
         ),
-        make.table(
-            "6b",
-            "refusal",
+        make_table(
+            study,
+            "table6b_refusal",
             "accuracy with refusals",
             f"Accuracy on the open test set of {shown}, when the 0 to 50 % least certain records, by the score of "
             "Table 6, are refused; an answer for an unseen class is always wrong.",
             rows,
             columns_for(datasets, *(f"acc_refusing_{share}" for share in REFUSED)),
         ),
-        make.table(
-            "7",
-            "posthoc",
+        make_table(
+            study,
+            "table7_posthoc",
             "after post-hoc temperature scaling",
             f"Calibration on {shown}, after post-hoc temperature scaling, marked (T): every method gets one "
             "temperature in [0.2, 5], fitted on validation. Accuracy is that of Table 3.",
             rows,
-            columns_for(datasets, "ece", "ace", "sce", "nll", scaling="posthoc"),
+            columns_for(datasets, *product(("ece", "ace", "sce", "nll"), ("posthoc",))),
         ),
-        make.table(
-            "8",
-            "branches",
+        make_table(
+            study,
+            "table8_branches",
             "branch by branch",
             f"Branches of the two-branch methods on {shown}, at the epoch that the reported prediction chose and, "
             "marked own best, at the best validation epoch of each branch by itself.",
-            rows_of.branch_rows(params, make.results),
-            chosen(datasets, "none", OWN_BEST),
+            rows_of.branch_rows(params, study.branches),
+            columns_for(datasets, *product(("acc", "ece"), ("none", OWN_BEST))),
             [CHOICE_NOTE],
         ),
-        make.table(
-            "9",
-            "training",
+        make_table(
+            study,
+            "table9_training",
             "what was accepted",
             f"Trainings on {shown}. Accepted: share of the offered pool records that got a pseudo-label, over the "
             "whole run, by the first (or only) and the second branch; Unseen: share of unseen classes among them, to "
             "be compared with the pool's share, the OOD level; Teacher: its last validation accuracy. A dash: the "
             "method has no such thing.",
             trained,
-            columns_for(
-                datasets, "accepted", "accepted_unseen", "accepted_second", "teacher_accuracy", scaling=TRAINING
-            ),
-            [*accepted_as_unseen(params.grid.methods), *warning_notes(make.runs)],
+            columns_for(datasets, *product(ACCEPTED, (TRAINING,))),
+            [*accepted_as_unseen(params.grid.methods), *warning_notes(study.runs)],
         ),
-        make.table(
-            "9b",
-            "temperatures",
+        make_table(
+            study,
+            "table9b_temperatures",
             "temperatures",
             f"Temperatures T at the end of the trainings on {shown}, of the classes and of the one-vs-all heads, in "
             "the first (or only) and the second branch.",
             [row for row in trained if row.key in tempered] or trained,
-            columns_for(datasets, "t_class", "t_ova", "t_class_second", "t_ova_second", scaling=TRAINING),
+            columns_for(datasets, *product(TEMPERATURES, (TRAINING,))),
         ),
     ]
 
 
-def chosen(datasets: Sequence[str], *choices: str) -> list[Column]:
-    return [Column(name, metric, choice) for name in datasets for metric in ("acc", "ece") for choice in choices]
-
-
-def design_tables(make: TableMaker) -> list[Table]:
+def design_tables(study: Study) -> list[Table]:
     """What the study was designed to tell apart: the readings, the arms, the choice of the checkpoint."""
-    params = make.params
-    datasets, shown = params.grid.datasets, make.data(params.grid.datasets)
+    params = study.params
+    datasets, shown = params.grid.datasets, our_runs(study, params.grid.datasets)
     by_rule = "with fitted over learned temperatures, by prediction, and " if len(rows_of.rules(params)) > 1 else ""
     filtered, labelled = params.arms.seen_pool.datasets, params.arms.val150.datasets
 
-    def measured(members: Sequence[str]) -> list[Column]:
-        measures = [("acc", "none"), ("ece", "none"), ("ece", "posthoc"), ("auroc", "none")]
-        return [Column(dataset, *measure) for dataset in members for measure in measures]
-
     return [
-        make.table(
-            "10",
-            "readings",
+        make_table(
+            study,
+            "table10_readings",
             "temperature rule and frequency branch",
             f"What the questions that the paper leaves open are worth on {shown}: gains of SafeECGMatch {by_rule}of "
             "the fused prediction over the time branch of the same run, by rule. The placebo is what two branches of "
             "the same kind differ by, each at its own best epoch.",
             rows_of.effect_rows(params),
-            measured(datasets),
+            columns_for(datasets, *MEASURED),
             [PAIRED_NOTE],
             first_head="Gain",
         ),
-        make.table(
-            "11",
-            "filter",
+        make_table(
+            study,
+            "table11_filter",
             "what a perfect filter gains",
-            f"The {rows_of.ARM_OOD} % setting on {make.data(filtered)}, with the pool as it is and with a pool that a "
-            "perfect filter has left, without its unseen records.",
+            f"The {rows_of.ARM_OOD} % setting on {our_runs(study, filtered)}, with the pool as it is and with a pool "
+            "that a perfect filter has left, without its unseen records.",
             rows_of.arm_rows(params, "seen_pool"),
-            measured(filtered),
+            columns_for(filtered, *MEASURED),
         ),
-        make.table(
-            "12",
-            "validation_labels",
+        make_table(
+            study,
+            "table12_validation_labels",
             "what few validation labels cost",
-            f"The {rows_of.ARM_OOD} % setting on {make.data(labelled)}, with the whole validation set and with 150 "
-            "labels of it, 50 of each class, for selection, smoothing tables and temperatures.",
+            f"The {rows_of.ARM_OOD} % setting on {our_runs(study, labelled)}, with the whole validation set and with "
+            "150 labels of it, 50 of each class, for selection, smoothing tables and temperatures.",
             rows_of.arm_rows(params, "val150"),
-            measured(labelled),
+            columns_for(labelled, *MEASURED),
         ),
-        make.table(
-            "13",
-            "checkpoints",
+        make_table(
+            study,
+            "table13_checkpoints",
             "other ways to choose the checkpoint",
             f"Table 3 on {shown}: at the best validation epoch, as reported; at the last epoch; and the mean of the "
             f"metrics of the last {FIVE} epochs. Means over the seeds.",
             rows_of.method_rows(params, rows_of.methods(params)),
-            chosen(datasets, "none", LAST, LAST_FIVE),
+            columns_for(datasets, *product(("acc", "ece"), ("none", LAST, LAST_FIVE))),
             [CHOICE_NOTE],
             spread=False,
         ),

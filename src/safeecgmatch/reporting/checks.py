@@ -3,79 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from pathlib import Path
 
 import numpy as np
-import pandas as pd
 
-from safeecgmatch.config import PROPOSED, Params
-from safeecgmatch.errors import UserError
-from safeecgmatch.reporting.claims import Check, Claims, Reading, Setting
+from safeecgmatch.config import PROPOSED
+from safeecgmatch.reporting.claims import Check, Claims, Place, Reading
 from safeecgmatch.reporting.contrasts import MSP, OWN, placebo
 from safeecgmatch.reporting.names import (
     arm_name,
     branch_name,
-    dataset_name,
     is_generated,
     method_name,
     metric_name,
+    setting_name,
     variant_name,
 )
 from safeecgmatch.reporting.published import benchmark_methods
-from safeecgmatch.reporting.sources import with_corpora
 from safeecgmatch.reporting.statistics import Difference, Summary, relation, student_interval, summarise
+from safeecgmatch.reporting.study import OVER, TRAINING, Gain, Study
 
 POOL = "the pool's share"
 NOT_IN_STUDY = "not in this study"
-PAIR = ("dataset", "ood", "metric", "scaling", "candidate", "rival")
-Pair = tuple[str, int, str, str, str, str]
-
-
-@dataclass(frozen=True)
-class Study:
-    """What `evaluate` wrote about a study."""
-
-    params: Params
-    metrics: pd.DataFrame
-    runs: pd.DataFrame
-    contrasts: pd.DataFrame
-
-    @cached_property
-    def differences(self) -> dict[Pair, tuple[Difference, int]]:
-        """The lines of contrasts.csv with their numbers of test records."""
-        frame = self.contrasts
-        keys = zip(*(frame[name] for name in PAIR), strict=True)
-        spreads = zip(*(frame[name] for name in ("estimate", "se_seeds", "se_records", "seeds")), strict=True)
-        return {
-            key: (Difference(*spread), records)
-            for key, spread, records in zip(keys, spreads, frame["records"], strict=True)
-        }
-
-    @cached_property
-    def floors(self) -> dict[tuple[str, int, str, str, str], float]:
-        """The mean over seeds of what ECE would be if confidences were right, by setting, scaling, row and metric."""
-        frame = self.metrics[(self.metrics["metric"] == "ece_floor") & self.metrics["counted"]]
-        found: dict[tuple[str, int, str, str, str], list[float]] = defaultdict(list)
-        columns = ["dataset", "ood", "scaling", "row", "branch", "reported", "method", "value"]
-        for dataset, ood, scaling, row, branch, reported, method, value in frame[columns].to_numpy().tolist():
-            if method == PROPOSED or reported:
-                key = f"{row}@{branch}" if method == PROPOSED else row
-                found[dataset, ood, scaling, key, "ece"].append(value)
-        return {key: summarise(values).mean for key, values in found.items()}
-
-
-def read_study(params: Params, folder: Path) -> Study:
-    frames = {}
-    for name in ("metrics", "runs", "contrasts", "plots/corpus"):
-        file = folder / f"{name}.csv"
-        if not file.is_file():
-            raise UserError(f"{file} does not exist; run `dvc repro evaluate` or `safeecgmatch report` first.")
-        frames[name] = pd.read_csv(file)
-    return Study(with_corpora(params, frames.pop("plots/corpus")), **frames)
 
 
 @dataclass(frozen=True)
@@ -100,7 +50,7 @@ class CheckResult:
     """`p_hold` and `p_fail`: two-sided levels at which the check holds or fails; NaN where `absent` says why not."""
 
     check: Check
-    setting: Setting
+    setting: Place
     candidate: str
     rival: str
     parts: list[Part] = field(default_factory=list)
@@ -116,14 +66,17 @@ class CheckResult:
         return "holds" if self.p_hold <= level else "fails" if self.p_fail <= level else "open"
 
     @property
+    def where(self) -> str:
+        return setting_name(self.setting.dataset, self.setting.ood)
+
+    @property
     def sentence(self) -> str:
-        where = f"{setting_name(self.setting)}"
         if self.absent:
-            return f"{where}: {self.absent}"
+            return f"{self.where}: {self.absent}"
         if self.check.kind == "purity":
             part = self.parts[0]
             share = f"{part.estimate:.3f} [{part.low:.3f}, {part.high:.3f}]"
-            return f"{where}: unseen share among accepted {share}, in the pool {self.setting.ood / 100:g}"
+            return f"{self.where}: unseen share among accepted {share}, in the pool {self.setting.ood / 100:g}"
         gains = " and ".join(
             f"in {scaled_name(self.check, part.metric)} {part.estimate:+.3f} [{part.low:+.3f}, {part.high:+.3f}]"
             f"{_beside(part)}"
@@ -131,7 +84,7 @@ class CheckResult:
         )
         whose = "" if self.check.candidate == PROPOSED else f"of {row_label(self.candidate)} "
         place = f", its strongest rival{' but one' * self.check.but}" if self.check.kind == "best" else ""
-        return f"{where}: gain {whose}{gains} over {row_label(self.rival)}{place}"
+        return f"{self.where}: gain {whose}{gains} over {row_label(self.rival)}{place}"
 
 
 def _beside(part: Part) -> str:
@@ -141,8 +94,22 @@ def _beside(part: Part) -> str:
     return f" ({', '.join(texts)})" if texts else ""
 
 
-def setting_name(setting: Setting) -> str:
-    return f"{dataset_name(setting.dataset).name} {setting.ood} %"
+def reasons(results: Iterable[CheckResult]) -> list[str]:
+    """Why comparisons are absent, each reason once with its settings."""
+    places: dict[str, list[str]] = {}
+    for result in (result for result in results if result.absent):
+        places.setdefault(result.absent, []).append(result.where)
+    return [f"{', '.join(dict.fromkeys(names))}: {reason}" for reason, names in places.items()]
+
+
+def extremes(values: Iterable[float], form: str) -> str:
+    known = list(values)
+    return " to ".join(dict.fromkeys(f"{value:{form}}" for value in (min(known), max(known))))
+
+
+def power_of(results: Iterable[CheckResult]) -> str:
+    powers = [part.power for result in results for part in result.parts if not math.isnan(part.power)]
+    return f"power {extremes(powers, '.2f')}" if powers else ""
 
 
 def scaled_name(check: Check, metric: str = "") -> str:
@@ -165,7 +132,7 @@ def row_label(key: str) -> str:
     return f"{label} ({branch_name(branch)})" if branch else label
 
 
-def check_in(study: Study, claims: Claims, check: Check, setting: Setting, reading: Reading) -> CheckResult:
+def check_in(study: Study, claims: Claims, check: Check, setting: Place, reading: Reading) -> CheckResult:
     """Everything but the verdict: the numbers of one check in one setting under one reading."""
     candidate = reading.row(check.candidate)
     rival = candidate + MSP if check.kind == "score" else POOL if check.kind == "purity" else reading.row(check.rival)
@@ -178,29 +145,33 @@ def check_in(study: Study, claims: Claims, check: Check, setting: Setting, readi
         return _purity(study, claims, empty)
     margin = claims.margin if check.margin is None else check.margin
 
-    def found(metric: str, rival: str) -> tuple[Difference, int] | None:
-        pair = difference(study, setting, metric, check.scaling, candidate, rival)
-        return pair if pair and pair[0].seeds >= claims.minimum_seeds else None
+    def gain(metric: str, candidate: str, rival: str) -> Gain | None:
+        scaling = "none" if metric == "acc" else check.scaling  # a temperature does not change it
+        return study.gain(setting.dataset, f"{candidate}{OVER}{rival}", setting.ood, metric, scaling)
+
+    def enough(metric: str, rival: str) -> Gain | None:
+        found = gain(metric, candidate, rival)
+        return found if found and found.difference.seeds >= claims.minimum_seeds else None
 
     if check.kind == "best":
         methods = benchmark_methods()
-        against = {name: pair for name in methods if name != PROPOSED and (pair := found(check.metric, name))}
+        against = {name: found for name in methods if name != PROPOSED and (found := enough(check.metric, name))}
         if len(against) < len(methods) - 1:
             reason = f"only {len(against) + 1} of {len(methods)} methods have {claims.minimum_seeds} common seeds"
             return replace(empty, absent=reason)
-        rival, p_hold, p_fail = _best({name: one for name, (one, _) in against.items()}, margin, check.but)
+        rival, p_hold, p_fail = _best({name: found.difference for name, found in against.items()}, margin, check.but)
         measured = [against[rival]]
     else:
-        pairs = [found(metric, rival) for metric in check.metrics]
-        measured = [pair for pair in pairs if pair]
-        if len(measured) < len(pairs):
+        measured = [found for metric in check.metrics if (found := enough(metric, rival))]
+        if len(measured) < len(check.metrics):
             whose = f"{row_label(candidate)} and {row_label(rival)}"
             return replace(empty, absent=f"fewer than {claims.minimum_seeds} common seeds of {whose}")
-        p_hold, p_fail = RULES[check.kind]([one for one, _ in measured], margin)
+        p_hold, p_fail = RULES[check.kind]([found.difference for found in measured], margin)
     parts = []
-    for metric, (one, _) in zip(check.metrics, measured, strict=True):
+    for metric, found in zip(check.metrics, measured, strict=True):
+        one, noise = found.difference, gain(metric, *placebo(reading.rule))
         power = one.power_of_equivalence if check.kind == "equivalent" else one.power
-        noise = difference(study, setting, metric, check.scaling, *placebo(reading.rule))
+        floor = study.value(setting.dataset, candidate, setting.ood, "ece_floor", check.scaling)
         parts.append(
             Part(
                 metric,
@@ -208,27 +179,16 @@ def check_in(study: Study, claims: Claims, check: Check, setting: Setting, readi
                 *one.interval(1 - claims.level),
                 relation(one, margin, claims.level),
                 power(margin, claims.level),
-                study.floors.get((setting.dataset, setting.ood, check.scaling, candidate, metric), math.nan),
-                noise[0].estimate if noise else math.nan,
+                floor.mean if floor and metric == "ece" else math.nan,
+                noise.difference.estimate if noise else math.nan,
             )
         )
-    return _judged(replace(empty, rival=rival, records=measured[0][1]), parts, p_hold, p_fail, measured[0][0].seeds)
+    first = measured[0]
+    return _judged(replace(empty, rival=rival, records=first.records), parts, p_hold, p_fail, first.difference.seeds)
 
 
 def _judged(empty: CheckResult, parts: list[Part], p_hold: float, p_fail: float, seeds: int) -> CheckResult:
     return replace(empty, parts=parts, p_hold=min(1.0, p_hold), p_fail=min(1.0, p_fail), seeds=seeds)
-
-
-def difference(
-    study: Study, setting: Setting, metric: str, scaling: str, candidate: str, rival: str
-) -> tuple[Difference, int] | None:
-    """The paired difference and its number of test records, whichever way round contrasts.csv has the pair."""
-    scaling = "none" if metric == "acc" else scaling  # a temperature does not change it
-    measure = (setting.dataset, setting.ood, metric, scaling)
-    if (*measure, candidate, rival) in study.differences:
-        return study.differences[*measure, candidate, rival]
-    turned = study.differences.get((*measure, rival, candidate))
-    return None if turned is None else (replace(turned[0], estimate=-turned[0].estimate), turned[1])
 
 
 Differences = list[Difference]
@@ -279,15 +239,8 @@ def _best(of: dict[str, Difference], margin: float, but: int) -> tuple[str, floa
 def _purity(study: Study, claims: Claims, empty: CheckResult) -> CheckResult:
     """Student's test on the logit scale, over seeds: the pool is the whole population, so records add nothing."""
     check, setting, row = empty.check, empty.setting, empty.candidate
-    frame = study.metrics
-    chosen = frame[
-        frame["counted"]
-        & (frame["dataset"] == setting.dataset)
-        & (frame["ood"] == setting.ood)
-        & (frame["metric"] == check.metric)
-        & (frame["row"] == row.partition("@")[0])
-    ]
-    values = chosen["value"].dropna().tolist()
+    trained = row.partition("@")[0]
+    values = list(study.seeds(setting.dataset, trained, setting.ood, check.metric, TRAINING).values())
     if len(values) < claims.minimum_seeds:
         return replace(empty, absent=f"fewer than {claims.minimum_seeds} seeds of {row_label(row)} accepted anything")
     summary = summarise(values)

@@ -34,7 +34,7 @@ class Reading(Strict):
         return f"{run.format(rule=self.rule)}{variant}@{branch or self.branch}"
 
 
-class Setting(Strict):
+class Place(Strict):
     dataset: str
     ood: int
 
@@ -90,7 +90,7 @@ class Claims(Strict):
     minimum_seeds: int
     developed_on: list[int]
     readings: dict[str, dict[str, Reading]]
-    settings: dict[str, Setting]
+    settings: dict[str, Place]
     claims: dict[str, Claim]
 
     def readings_of(self, claim: Claim, protocol: str) -> list[Reading]:

@@ -9,12 +9,12 @@ from typing import Any
 import pandas as pd
 
 from safeecgmatch.config import PROPOSED, Params
-from safeecgmatch.reporting.deviations import Deviation
-from safeecgmatch.reporting.names import dataset_name, higher_is_better, is_generated, metric_name
+from safeecgmatch.reporting.deviations import Deviation, barriers
+from safeecgmatch.reporting.names import dataset_name, higher_is_better, is_generated, metric_name, setting_name
 from safeecgmatch.reporting.printing import DAGGER, MINUS, MISSING, markdown_table, plus_minus, render, signed, tex
 from safeecgmatch.reporting.published import ROUNDING, published_frame
-from safeecgmatch.reporting.results import records
 from safeecgmatch.reporting.statistics import CONFIDENCE, TIE, Summary
+from safeecgmatch.reporting.study import records
 from safeecgmatch.reporting.tables import Table
 
 NOTE = (
@@ -38,7 +38,7 @@ CSV = [
 ]  # fmt: skip
 
 
-def difference_to_print(ours: Summary, paper: Summary, confidence: float = CONFIDENCE) -> tuple[float, float, float]:
+def difference_to_print(ours: Summary, paper: Summary) -> tuple[float, float, float]:
     """Ours less the paper's, and its Welch interval with the roundings of mean and std; no interval for one seed."""
     from scipy.special import stdtrit
 
@@ -47,7 +47,7 @@ def difference_to_print(ours: Summary, paper: Summary, confidence: float = CONFI
         return difference, math.nan, math.nan
     parts = [ours.std**2 / ours.seeds, (paper.std + ROUNDING) ** 2 / paper.seeds]
     freedom = sum(parts) ** 2 / (parts[0] ** 2 / (ours.seeds - 1) + parts[1] ** 2 / (paper.seeds - 1))
-    half = float(stdtrit(freedom, (1 + confidence) / 2)) * sum(parts) ** 0.5 + ROUNDING
+    half = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * sum(parts) ** 0.5 + ROUNDING
     return difference, difference - half, difference + half
 
 
@@ -105,19 +105,19 @@ def compare(tables: list[Table], params: Params, differences: list[Deviation]) -
     columns = []
     for cells in (beside(table) for table in tables if table.number in PAPER_TABLES):
         for (_, dataset, _, metric), column in cells.groupby([*PANEL, "metric"], sort=False):
-            barrier = ", ".join(row.short for row in differences if row.dataset in ("", dataset))
+            barrier = ", ".join(barriers(differences, str(dataset)))
             columns.append(compare_column(column, str(metric), barrier, is_generated(params, str(dataset))))
     nothing = pd.DataFrame(columns=[*CSV, "generated"]).astype({"generated": bool})
     return pd.concat(columns, ignore_index=True) if columns else nothing
 
 
 def why_nothing(comparison: pd.DataFrame) -> str:
-    """Why no number of ours stands beside one of the paper's; empty where some do."""
+    """Why no number of ours is beside one of the paper's; empty where some do."""
     return UNKNOWN if comparison.empty else GENERATED if comparison["generated"].all() else ""
 
 
 def panels(comparison: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """All metrics of one table, dataset and OOD level, by title; nothing generated stands beside the paper."""
+    """All metrics of one table, dataset and OOD level, by title; nothing generated is beside the paper."""
     real = comparison[~comparison["generated"]]
     return {
         f"{TITLES[str(table)]}, {dataset_name(str(dataset)).name}, {ood} % OOD": panel
@@ -200,7 +200,7 @@ def rank_grid(comparison: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
         f"{cell.paper_place} / " + (f"{cell.ours_place} of {cell.ours_among}" if cell.ours_place else MISSING["md"])
         for cell in records(own)
     ]
-    where = [f"{dataset_name(cell.dataset).name} {cell.ood} %" for cell in records(own)]
+    where = [setting_name(cell.dataset, cell.ood) for cell in records(own)]
     named = own.assign(places=places, where=where, metric=own["metric"].map(metric_name))
     grid = named.pivot_table("places", ["metric", "label"], "where", aggfunc="first", fill_value="–", sort=False)
     return ["", "paper / ours", *grid.columns], [

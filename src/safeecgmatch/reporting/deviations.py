@@ -14,7 +14,7 @@ from safeecgmatch.engine.models import ResNet1D, parameter_count
 from safeecgmatch.engine.views import BAND_SHARE
 from safeecgmatch.files import read_yaml
 from safeecgmatch.leads import LEADS
-from safeecgmatch.profiles import FOLDER, compose_params
+from safeecgmatch.profiles import compose_params
 from safeecgmatch.protocols import switches
 from safeecgmatch.reporting.names import corpus_size, dataset_name, is_generated, method_name
 
@@ -44,8 +44,8 @@ def _reasons() -> dict[str, dict[str, str]]:
 
 
 @cache
-def paper_params(profiles: Path) -> Params:
-    return compose_params(PAPER, profiles)
+def paper_params() -> Params:
+    return compose_params(PAPER)
 
 
 def shown(value: Any, key: str) -> str:
@@ -134,9 +134,9 @@ def deviation(key: str, ours: Any, paper: Any, meaning: str = "", where: str = "
     return Deviation(setting, here, shown(paper, key), reason.get("why", ""), meaning, short, dataset)
 
 
-def deviations(params: Params, profiles: Path = FOLDER) -> list[Deviation]:
+def deviations(params: Params) -> list[Deviation]:
     """All of them, under the protocol of `params`; none if the study's numbers may be set beside the paper's."""
-    paper = paper_params(profiles).model_copy(update={"protocol": params.protocol})
+    paper = paper_params().model_copy(update={"protocol": params.protocol})
     rows = [row for dataset in params.grid.datasets for row in _of_dataset(params, paper, dataset)]
     ours, theirs = leaves(params.model_dump()), leaves(paper.model_dump())
     for key, value in ours.items():
@@ -172,10 +172,10 @@ def _of_methods(params: Params, paper: Params) -> list[Deviation]:
     return [deviation(*values, where=", ".join(names)) for values, names in groups.items()]
 
 
-def barriers(params: Params, dataset: str, profiles: Path = FOLDER) -> list[str]:
+def barriers(rows: list[Deviation], dataset: str) -> list[str]:
     """Why the levels of a dataset may not be set beside the paper's, in few words; gaps and ranks may be, unless the
     data are generated."""
-    return [row.short for row in deviations(params, profiles) if row.dataset in ("", dataset)]
+    return [row.short for row in rows if row.dataset in ("", dataset)]
 
 
 def comparability(params: Params, rows: list[Deviation]) -> str:

@@ -6,18 +6,17 @@ repository: what that says of a cell of the same params and data (`config_hash`)
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
 from safeecgmatch.cells import Cell
+from safeecgmatch.reporting.stored import KEY
 
 Frames = dict[str, pd.DataFrame]
 
-KEY = ["dataset", "row", "ood", "seed"]  # of every line; behind an @ a row may name a branch
 # Of every cell, by name; those behind the first two are files of plots/.
 FRAMES = ("metrics", "draws", "budget", "training", "reliability", "roc", "refusal", "confusion", "sources")
 
@@ -34,22 +33,14 @@ def joined(frames: list[pd.DataFrame]) -> pd.DataFrame:
     return pd.concat(filled, ignore_index=True) if filled else frames[0]
 
 
-@dataclass(frozen=True)
-class Earlier:
-    """The lines of a report on cells whose params and data are those of params.yaml, by the cell's path."""
+class Earlier(NamedTuple):
+    """What a report says of a cell: its line of runs.csv, and its lines of everything else, by name."""
 
-    runs: dict[str, dict[Any, Any]] = field(default_factory=dict)
-    frames: dict[str, list[Frames]] = field(default_factory=dict)
-
-    def run_of(self, cell: Cell) -> dict[Any, Any]:
-        return self.runs.get(cell.path) or begun_row(cell, "missing")
-
-    def frames_of(self, cell: Cell) -> list[Frames]:
-        """One set, or two where the report derived another row from this cell."""
-        return self.frames.get(cell.path, [])
+    run: dict[Any, Any]
+    frames: Frames
 
 
-NOTHING = Earlier()
+NOTHING: Mapping[str, Earlier] = {}
 
 
 def file_of(folder: Path, name: str) -> Path:
@@ -58,41 +49,31 @@ def file_of(folder: Path, name: str) -> Path:
     return folder / "plots" / f"{name}.csv"
 
 
-def read_frame(file: Path) -> pd.DataFrame:
-    return pd.read_csv(file)
-
-
-def reported(folder: Path, wanted: list[Cell], hash_of: Callable[[Cell], str]) -> dict[str, Cell]:
-    """Which of the cells `wanted` the report in `folder` has with the same params and data, by their hash; none where
+def reported(folder: Path, wanted: list[Cell], hash_of: Callable[[Cell], str]) -> dict[str, str]:
+    """The cells `wanted` of which the report in `folder` has the same params and data, with their hash; none where
     there is no report, or one of another format."""
     if not all(file_of(folder, name).is_file() for name in FRAMES):
         return {}
-    runs = read_frame(folder / "runs.csv")
+    runs = pd.read_csv(folder / "runs.csv")
     known = runs[runs["state"] != "missing"].set_index("cell")["config_hash"].to_dict()
-    return {known[cell.path]: cell for cell in wanted if cell.path in known and hash_of(cell) == known[cell.path]}
+    return {cell.path: known[cell.path] for cell in wanted if cell.path in known and hash_of(cell) == known[cell.path]}
 
 
-def read_earlier(folder: Path, wanted: list[Cell], hash_of: Callable[[Cell], str]) -> Earlier:
-    """What the report in `folder` says of these cells."""
+def read_earlier(folder: Path, wanted: list[Cell], hash_of: Callable[[Cell], str]) -> dict[str, Earlier]:
+    """What the report in `folder` says of these cells, by their paths."""
     same = reported(folder, wanted, hash_of)
     if not same:
-        return NOTHING
-    runs = read_frame(folder / "runs.csv").set_index("cell", drop=False)
-    found = {cell.path: list[Frames]() for cell in same.values()}
-    owners = {(cell.dataset, cell.row, cell.ood, cell.seed): cell.path for cell in same.values()}
-    metrics = read_frame(file_of(folder, "metrics"))
-    for dataset, row, ood, seed, config_hash in (
-        metrics[[*KEY, "config_hash"]].drop_duplicates().itertuples(index=False)
-    ):
-        if config_hash in same:  # among them rows that were derived from a cell
-            owners[dataset, row, ood, seed] = same[config_hash].path
-    of_row: dict[Any, Frames] = {key: {} for key in owners}
+        return {}
+    runs, metrics = pd.read_csv(folder / "runs.csv"), pd.read_csv(file_of(folder, "metrics"))
+    found = {path: Earlier(dict(runs[runs["cell"] == path].iloc[0].items()), {}) for path in same}
+    named = [*KEY, "config_hash"]  # a row that was derived from a cell has its hash
+    owners = pd.concat([runs[named], metrics[named]]).drop_duplicates()
+    paths = {config_hash: path for path, config_hash in same.items()}
+    owners = owners.assign(path=owners["config_hash"].map(paths)).dropna(subset="path").drop(columns="config_hash")
     for name in FRAMES:
-        frame = metrics if name == "metrics" else read_frame(file_of(folder, name))
-        keys = [frame[column] for column in KEY]
-        for name_of_row, lines in frame.groupby([keys[0], keys[1].str.split("@").str[0], *keys[2:]], sort=False):
-            if name_of_row in of_row:
-                of_row[name_of_row][name] = lines
-    for key, path in owners.items():
-        found[path].append(of_row[key])
-    return Earlier({path: dict(runs.loc[path].items()) for path in found}, found)
+        frame = metrics if name == "metrics" else pd.read_csv(file_of(folder, name))
+        if not frame.empty:
+            of_cell = frame[KEY].assign(row=frame["row"].str.split("@").str[0]).merge(owners, on=KEY, how="left")
+            for path, lines in frame.groupby(of_cell["path"].to_numpy()):
+                found[str(path)].frames[name] = lines
+    return found

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from safeecgmatch.cells import Cell, cells
-from safeecgmatch.config import PROPOSED, Params
+from safeecgmatch.config import Params
 from safeecgmatch.engine.signal_store import Entry
 from safeecgmatch.errors import UserError
 from safeecgmatch.files import atomic_path, write_json
@@ -30,77 +29,35 @@ from safeecgmatch.metrics import (
 )
 from safeecgmatch.predictions import branches_of, final_metrics, reported_branch, score_type
 from safeecgmatch.progress import Progress
-from safeecgmatch.reporting.budget import choices, epochs_of
 from safeecgmatch.reporting.contrasts import DIGITS, contrast_frame, draw_frame, rows_by_setting
 from safeecgmatch.reporting.earlier import FRAMES, NOTHING, Earlier, Frames, begun_row, joined
-from safeecgmatch.reporting.plot_data import accuracy_ece_frame, plot_frames, validation_frame
-from safeecgmatch.reporting.sources import corpus_frame, read_entries, source_frame
+from safeecgmatch.reporting.plot_data import (
+    accuracy_ece_frame,
+    choices,
+    corpus_frame,
+    plot_frames,
+    read_entries,
+    validation_frame,
+)
 from safeecgmatch.reporting.stored import IDENTITY, Judge, StoredCell, asked_for, load_cell, sentence
+from safeecgmatch.reporting.study import TRAINING, Study, records
 from safeecgmatch.reporting.twin import LEARNED_T, calimatch_of, is_derived
 
 METRIC_COLUMNS = [
-    *IDENTITY,
-    "row",
-    "role",
-    "branch",
-    "scaling",
-    "metric",
-    "value",
-    "config_hash",
-    "reported",
-    "counted",
-    "cell",
-]
+    *IDENTITY, "row", "role", "branch", "scaling", "metric", "value", "config_hash", "reported", "counted", "cell",
+]  # fmt: skip
 FILTERED = Path("data", "filtered")
-TRAINING = "training"  # stands in the column `scaling` for what happened while a cell was trained
 FROM_SUMMARY = [
-    "best_iteration",
-    "best_val_accuracy",
-    "iterations",
-    "parameters",
-    "labelled",
-    "pool",
-    "validation",
-    "test",
-    "open_test",
-    "diverged",
-    "no_competitor",
-]
-COUNTS = [
-    "best_iteration",
-    "iterations",
-    "parameters",
-    "labelled",
-    "pool",
-    "validation",
-    "test",
-    "open_test",
-    "threads",
-]
+    "best_iteration", "best_val_accuracy", "iterations", "parameters", "labelled", "pool", "validation", "test",
+    "open_test", "diverged", "no_competitor",
+]  # fmt: skip
 FROM_TRACKING = [
-    "run_id",
-    "commit",
-    "dirty",
-    "started",
-    "wall_seconds",
-    "cpu_seconds",
-    "iterations_per_second",
-    "device",
-    "threads",
+    "run_id", "commit", "dirty", "started", "wall_seconds", "cpu_seconds", "iterations_per_second", "device", "threads",
     "processor",
-]
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """The frames that `evaluate` writes, and the headline numbers; no frame has a line per record."""
-
-    metrics: pd.DataFrame
-    runs: pd.DataFrame
-    draws: pd.DataFrame
-    contrasts: pd.DataFrame
-    plots: dict[str, pd.DataFrame]
-    headline: dict[str, Any]
+]  # fmt: skip
+COUNTS = [
+    "best_iteration", "iterations", "parameters", "labelled", "pool", "validation", "test", "open_test", "threads",
+]  # fmt: skip
 
 
 def training_facts(history: pd.DataFrame) -> dict[str, float]:
@@ -132,16 +89,12 @@ def lines_of(
     stored: StoredCell, branch: str, scaling: str, metrics: Mapping[str, float], reported: bool
 ) -> list[dict[str, Any]]:
     """Rows of metrics.csv."""
-    named = {"row": stored.cell.row, "role": stored.cell.role, "branch": branch, "scaling": scaling}
-    ending = {
-        "config_hash": stored.config["config_hash"],
-        "reported": reported,
-        "counted": stored.counted,
-        "cell": stored.cell.path,
-    }
-    return [
-        {**stored.identity, **named, "metric": metric, "value": value, **ending} for metric, value in metrics.items()
-    ]
+    cell = stored.cell
+    common = {
+        **stored.identity, "row": cell.row, "role": cell.role, "branch": branch, "scaling": scaling,
+        "config_hash": stored.config["config_hash"], "reported": reported, "counted": stored.counted, "cell": cell.path,
+    }  # fmt: skip
+    return [{**common, "metric": metric, "value": value} for metric, value in metrics.items()]
 
 
 def metric_rows(stored: StoredCell) -> list[dict[str, Any]]:
@@ -178,38 +131,29 @@ def run_row(stored: StoredCell) -> dict[str, Any]:
     return row
 
 
-def headline_numbers(metrics: pd.DataFrame, runs: pd.DataFrame) -> dict[str, Any]:
+def headline_numbers(study: Study) -> dict[str, Any]:
     """For `dvc metrics`: mean ACC and ECE of every method in every setting, as `ptbxl_60.fixmatch.acc`, and the cells.
 
     SafeECGMatch has a name for each reading: `safeecgmatch_fused`, `safeecgmatch-learned_t_time`.
     """
-    own = (metrics["method"] == PROPOSED) & metrics["branch"].isin(["fused", "time"])
-    chosen = metrics[
-        (metrics["reported"] | own)
-        & metrics["counted"]
-        & (metrics["scaling"] == "none")
-        & metrics["role"].isin(["main", "reading"])
-        & metrics["metric"].isin(["acc", "ece"])
-    ]
-    numbers: dict[str, Any] = {"cells": {"asked": len(runs), "done": int((runs["state"] == "done").sum())}}
-    keys = ["dataset", "ood", "method", "row", "branch", "metric"]
-    for (dataset, ood, method, row, branch, metric), values in chosen.groupby(keys, sort=False)["value"]:
-        name = f"{row}_{branch}" if method == PROPOSED else str(row)
-        setting = numbers.setdefault(f"{dataset}_{ood}", {})
-        setting.setdefault(name, {})[str(metric)] = float(values.mean())
+    done = int((study.runs["state"] == "done").sum())
+    numbers: dict[str, Any] = {"cells": {"asked": len(study.runs), "done": done}}
+    for line in records(study.plots["accuracy_ece"]):
+        setting = numbers.setdefault(f"{line.dataset}_{line.ood}", {})
+        setting[line.row.replace("@", "_")] = {"acc": line.acc, "ece": line.ece}
     return numbers
 
 
 def frames_of(stored: StoredCell, entries: list[Entry]) -> Frames:
     """Everything that is said about one cell; of one that diverged, how its training went."""
-    plots = plot_frames(stored) | {"sources": source_frame(stored, entries)}
+    plots = plot_frames(stored, entries)
     if stored.diverged:
         return plots
-    epochs, rows = epochs_of(stored), metric_rows(stored)
+    rows = metric_rows(stored)
     draws = draw_frame(stored, rows)
-    for chosen in choices(stored, epochs):
+    for chosen in choices(stored, plots["budget"]):
         rows += lines_of(stored, *chosen)
-    return plots | {"metrics": pd.DataFrame(rows, columns=METRIC_COLUMNS), "draws": draws, "budget": epochs}
+    return plots | {"metrics": pd.DataFrame(rows, columns=METRIC_COLUMNS), "draws": draws}
 
 
 def evaluate(
@@ -218,8 +162,8 @@ def evaluate(
     tracking: Path = Path("tracking"),
     waiting: Callable[[Cell], Path | None] = lambda cell: None,
     judge: Judge | None = None,
-    earlier: Earlier = NOTHING,
-) -> Evaluation:
+    earlier: Mapping[str, Earlier] = NOTHING,
+) -> Study:
     """Everything that can be said about the cells of params.yaml, as frames; `waiting` as in `load_cell`. What is said
     of the sources of records needs data/filtered beside the folder `runs`."""
     run_rows, found, passed_over = [], list[Frames](), list[str]()
@@ -233,9 +177,12 @@ def evaluate(
                 derived = is_derived(params) and cell.variant == LEARNED_T and not stored.diverged
                 members = [stored, *([calimatch_of(stored)] if derived else [])]
                 found += [frames_of(member, entries.get(cell.dataset, [])) for member in members]
+                run_rows.append(run_row(stored))
+            elif cell.path in earlier:
+                found.append(earlier[cell.path].frames)
+                run_rows.append(earlier[cell.path].run)
             else:
-                found += earlier.frames_of(cell)
-            run_rows.append(run_row(stored) if stored else earlier.run_of(cell))
+                run_rows.append(begun_row(cell, "missing"))
             bar.advance()
     foreign = sentence(passed_over)
     if not found:
@@ -251,26 +198,21 @@ def evaluate(
         "safeecgmatch_validation": validation_frame(frames["training"]),
         "corpus": corpus_frame(entries),
     }
-    contrasts, headline = contrast_frame(rows_by_setting(draws)), headline_numbers(metrics, run_frame)
-    return Evaluation(metrics, run_frame, draws, contrasts, frames | summaries, headline)
+    return Study(params, metrics, run_frame, contrast_frame(rows_by_setting(draws)), frames | summaries, draws)
 
 
-def report_folder(params: Params) -> Path:
-    return Path("reports") / params.profile / params.protocol
-
-
-def write_evaluation(evaluation: Evaluation, folder: Path) -> None:
+def write_evaluation(study: Study, folder: Path) -> None:
     """metrics.csv, runs.csv, draws.csv.gz, headline.json and plots/*.csv at full precision; contrasts.csv with six
     digits."""
-    for name, frame in {"metrics.csv": evaluation.metrics, "runs.csv": evaluation.runs}.items():
+    for name, frame in {"metrics.csv": study.metrics, "runs.csv": study.runs}.items():
         with atomic_path(folder / name) as partial:
             frame.to_csv(partial, index=False)
     with atomic_path(folder / "draws.csv.gz") as partial:  # without a date inside, so that equal draws are equal bytes
-        evaluation.draws.to_csv(partial, index=False, compression={"method": "gzip", "mtime": 0})
+        study.draws.to_csv(partial, index=False, compression={"method": "gzip", "mtime": 0})
     with atomic_path(folder / "contrasts.csv") as partial:
-        evaluation.contrasts.to_csv(partial, index=False, float_format=DIGITS)
-    write_json(folder / "headline.json", evaluation.headline)
+        study.contrasts.to_csv(partial, index=False, float_format=DIGITS)
+    write_json(folder / "headline.json", headline_numbers(study))
     with atomic_path(folder / "plots") as partial:
         partial.mkdir()
-        for name, frame in evaluation.plots.items():
+        for name, frame in study.plots.items():
             frame.to_csv(partial / f"{name}.csv", index=False)

@@ -1,4 +1,4 @@
-"""How methods, datasets and metrics are printed; the facts stand in names.yaml."""
+"""How methods, datasets and metrics are printed; the facts are in names.yaml."""
 
 from __future__ import annotations
 
@@ -46,6 +46,10 @@ def method_name(method: str) -> Name:
 
 def dataset_name(dataset: str) -> Name:
     return Name(**_names()["datasets"].get(dataset, {"name": dataset}))
+
+
+def setting_name(dataset: str, ood: int) -> str:
+    return f"{dataset_name(dataset).name} {ood} %"
 
 
 def is_generated(params: Params, dataset: str) -> bool:
@@ -112,7 +116,7 @@ def bounds(metric: str) -> tuple[float, float]:
 
 
 def in_table_order(methods: list[str]) -> list[str]:
-    """The methods in the order of the paper's Table 3; unlisted ones just before the paper's own, which stands last."""
+    """The methods in the order of the paper's Table 3; unlisted ones just before the paper's own, which is last."""
     listed = list(_names()["methods"])
     return sorted(methods, key=lambda method: listed.index(method) if method in listed else len(listed) - 1.5)
 

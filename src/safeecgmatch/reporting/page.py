@@ -16,10 +16,6 @@ from safeecgmatch.reporting.printing import markdown_table, render, to_markdown
 from safeecgmatch.reporting.tables import Table
 
 
-def heading(text: str, level: int = 2) -> str:
-    return f"{'#' * level} {text}"
-
-
 def items(lines: Sequence[str]) -> str:
     return "\n".join(f"- {line}" for line in lines)
 

@@ -1,8 +1,17 @@
-"""What the figures draw, as tidy frames of aggregates by cell: never a number that belongs to one record."""
+"""What one cell says, as tidy frames of aggregates: never a number that belongs to one record.
+
+The reported numbers are those of the best validation checkpoint; a trajectory also tells every epoch, and other ways to
+choose the checkpoint. Test takes no part in any choice made here either. A corpus of several sources in which class and
+source are correlated lets a network learn the source. So each source is scored by itself, beside a guess that knows
+nothing but the source.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,14 +19,33 @@ import numpy.typing as npt
 import pandas as pd
 
 from safeecgmatch.config import PROPOSED
-from safeecgmatch.metrics import BINS, probabilities_of, reliability, risk_coverage
-from safeecgmatch.predictions import answered_right, branches_of, ood_score, reported_branch
-from safeecgmatch.reporting.stored import StoredCell
+from safeecgmatch.engine.signal_store import TABLE, Entry, read_table
+from safeecgmatch.errors import UserError
+from safeecgmatch.metrics import BINS, accuracy, ece, probabilities_of, reliability, risk_coverage
+from safeecgmatch.predictions import (
+    answered_right,
+    branches_of,
+    final_metrics,
+    ood_score,
+    own_best,
+    predictions_at,
+    reported_branch,
+)
+from safeecgmatch.reporting.stored import KEY, StoredCell
 
 FALSE_ALARMS = np.linspace(0, 1, 51)  # of a ROC curve
 REFUSED_SHARES = np.linspace(0, 0.9, 19)
 CURVES = ["iteration", "val_accuracy", "mask_rate", "pseudo_accuracy", "pseudo_ood_share"]
-NAMES = ["dataset", "row", "ood", "seed"]
+METRICS = ["acc", "ece"]  # all that the tables and figures of the budget show: there are many epochs
+BUDGET_COLUMNS = [
+    "dataset", "ood", "row", "branch", "seed", "epoch", "iteration", "acc", "ece", "val_accuracy", "reported", "chosen",
+]  # fmt: skip
+LAST, LAST_FIVE, OWN_BEST = "last_epoch", "last_five", "own_best"  # in the column `scaling` of metrics.csv
+FIVE = 5
+VARIED = "varied"  # the branch, where the reported one differs between epochs
+ALL = "all"
+FEWEST = 20  # test records: an accuracy of fewer would say something about single ones
+CORPUS_COLUMNS = ["dataset", "source", "label", "records", "patients"]
 
 READ = ("fused", "time")  # how SafeECGMatch may be read: no rule of prediction is stated in the paper
 
@@ -41,11 +69,11 @@ def frame_of(
     """`rows_of` every branch of a cell that is shown, behind the row's name."""
     cell = member.cell
     rows = [
-        {**dict(zip(NAMES, (cell.dataset, name, cell.ood, cell.seed), strict=True)), **row}
+        {**dict(zip(KEY, (cell.dataset, name, cell.ood, cell.seed), strict=True)), **row}
         for name, branch in shown(member).items()
         for row in rows_of(member, branch)
     ]
-    return pd.DataFrame(rows, columns=[*NAMES, *columns])
+    return pd.DataFrame(rows, columns=[*KEY, *columns])
 
 
 def reliability_rows(member: StoredCell, branch: str) -> list[dict[str, Any]]:
@@ -117,7 +145,103 @@ def training_frame(member: StoredCell) -> pd.DataFrame:
     return curves
 
 
-def plot_frames(member: StoredCell) -> dict[str, pd.DataFrame]:
+def epochs_of(stored: StoredCell) -> pd.DataFrame:
+    """A line per branch and evaluation: what the cell would report had its training ended there."""
+    predictions, trajectory, cell = stored.predictions, stored.trajectory, stored.cell
+    common = {"dataset": cell.dataset, "ood": cell.ood, "row": cell.row, "seed": cell.seed}
+    lines = []
+    for index, iteration in enumerate(trajectory["iteration"]):
+        then = predictions_at(predictions, trajectory, index)
+        for branch in branches_of(predictions):
+            probabilities = probabilities_of(then[f"test.log_probs.{branch}"])
+            named = {
+                "branch": branch,
+                "epoch": index + 1,
+                "iteration": int(iteration),
+                "val_accuracy": float(
+                    np.mean(then[f"validation.log_probs.{branch}"].argmax(axis=1) == then["validation.label"])
+                ),
+                "reported": branch == str(then["branch"]),
+                "chosen": int(iteration) == stored.summary["best_iteration"],
+                "acc": accuracy(probabilities, then["test.label"]),
+                "ece": ece(probabilities, then["test.label"]),
+            }
+            lines.append({**common, **named})
+    return pd.DataFrame(lines, columns=BUDGET_COLUMNS)
+
+
+def choices(stored: StoredCell, epochs: pd.DataFrame) -> list[tuple[str, str, dict[str, float], bool]]:
+    """Branch, choice, metrics and whether they are the reported ones: the last epoch, the mean of the metrics of the
+    last five, and, where there are several branches, each one at the best validation epoch of its own."""
+    found = []
+    count = int(epochs["epoch"].max())
+    for choice, first in ((LAST, count), (LAST_FIVE, max(count - FIVE + 1, 1))):
+        last = epochs[epochs["epoch"] >= first]
+        reported = last[last["reported"]]
+        parts = {str(branch): part for branch, part in last.groupby("branch")}
+        if reported["branch"].nunique() > 1:
+            parts[VARIED] = reported
+        for branch, part in parts.items():
+            means = {name: float(part[name].mean()) for name in METRICS}
+            found.append((branch, choice, means, branch == VARIED or bool(part["reported"].all())))
+    branches = branches_of(stored.predictions)
+    for branch in branches if len(branches) > 1 else []:
+        epoch = own_best(stored.predictions, stored.trajectory, branch)
+        then = predictions_at(stored.predictions, stored.trajectory, epoch)
+        found.append((branch, OWN_BEST, final_metrics(then, branch), branch == str(stored.predictions["branch"])))
+    return found
+
+
+def read_entries(filtered: Path, datasets: list[str]) -> dict[str, list[Entry]]:
+    """The records of each dataset that has been filtered here."""
+    files = {dataset: filtered / dataset / TABLE for dataset in datasets}
+    return {dataset: read_table(file) for dataset, file in files.items() if file.is_file()}
+
+
+def corpus_frame(known: Mapping[str, list[Entry]]) -> pd.DataFrame:
+    """Records by source and class; the number of the dataset's patients beside each, blank where nobody is named."""
+    lines = []
+    for dataset, entries in known.items():
+        patients = len({entry.patient for entry in entries if entry.patient}) or None
+        for (source, label), records in sorted(Counter((entry.source, entry.label) for entry in entries).items()):
+            lines.append((dataset, source, label, records, patients))
+    return pd.DataFrame(lines, columns=CORPUS_COLUMNS).astype({"patients": "Int64"})
+
+
+def commonest(entries: list[Entry], classes: list[str]) -> dict[str, int]:
+    """The commonest seen class of each source, as its label; the first of equals."""
+    counts: dict[str, Counter[int]] = defaultdict(Counter)
+    for entry in entries:
+        if entry.label in classes:
+            counts[entry.source][classes.index(entry.label)] += 1
+    return {source: max(sorted(found), key=lambda label: found[label]) for source, found in counts.items()}
+
+
+def source_rows(member: StoredCell, branch: str, entries: list[Entry]) -> list[dict[str, Any]]:
+    """Accuracy on test by source, beside that of a guess which knows the source alone; nothing where there is one."""
+    source_of = {entry.record: entry.source for entry in entries}
+    known, labels = sorted(set(source_of.values())), member.predictions["test.label"]
+    if len(known) < 2:
+        return []
+    try:
+        sources = np.array([source_of[record] for record in member.predictions["test.record"].tolist()])
+    except KeyError:
+        raise UserError(
+            f"{member.cell.path} was tested on records that data/filtered/{member.cell.dataset} does not have; "
+            f"run `dvc repro filter@{member.cell.dataset}`, or train the cell again."
+        ) from None
+    guess = commonest(entries, member.summary["classes"])
+    guessed = np.array([guess.get(source, -1) for source in sources]) == labels
+    right = member.predictions[f"test.log_probs.{branch}"].argmax(axis=1) == labels
+    lines = []
+    for source in (ALL, *known):
+        here = np.full(sources.shape, True) if source == ALL else sources == source
+        means = (right[here].mean(), guessed[here].mean()) if here.sum() >= FEWEST else (np.nan, np.nan)
+        lines.append({"source": source, "records": here.sum(), "acc": means[0], "guess": means[1]})
+    return lines
+
+
+def plot_frames(member: StoredCell, entries: list[Entry]) -> dict[str, pd.DataFrame]:
     """What one cell has in the files of plots/, by name."""
     return {
         "training": training_frame(member),
@@ -125,6 +249,8 @@ def plot_frames(member: StoredCell) -> dict[str, pd.DataFrame]:
         "roc": frame_of(member, ["fpr", "tpr"], roc_rows),
         "refusal": frame_of(member, ["refused", "accuracy"], refusal_rows),
         "confusion": frame_of(member, ["true", "predicted", "count"], confusion_rows),
+        "sources": frame_of(member, ["source", "records", "acc", "guess"], partial(source_rows, entries=entries)),
+        **({} if member.diverged else {"budget": epochs_of(member)}),
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from decimal import ROUND_HALF_EVEN, Decimal
 from functools import cache
 from itertools import groupby
@@ -32,9 +33,9 @@ OWN_ROWS = ("full", "safeecgmatch")  # of the paper's tables
 TEX_TOKEN = re.compile(rf"λ_sum = (\S+)|(lambda_sum|λ_sum)|([{''.join(TEX_SPECIAL)}])")
 
 
-def rounded(value: float, digits: int = 3) -> str:
+def rounded(value: float) -> str:
     """Half-even, on the decimal digits that the CSV shows."""
-    return str(Decimal(repr(float(value))).quantize(Decimal(1).scaleb(-digits), rounding=ROUND_HALF_EVEN))
+    return str(Decimal(repr(float(value))).quantize(Decimal("0.001"), rounding=ROUND_HALF_EVEN))
 
 
 def tex(text: str) -> str:
@@ -104,18 +105,14 @@ def tex_name(name: Name) -> str:
     return tex(name.name) + (rf"~\cite{{{name.cite}}}" if name.cite else "")
 
 
-def dataset_groups(table: Table) -> list[tuple[str, list[Column]]]:
-    return [(dataset, list(columns)) for dataset, columns in groupby(table.columns, key=lambda column: column.dataset)]
-
-
 def to_tex(table: Table) -> str:
     """The paper's own layout, in a float that one- and two-column documents place alike."""
-    text_columns, groups = 1 + table.show_ood, dataset_groups(table)
+    text_columns = 1 + table.show_ood
     titles, rules, first = [], [], text_columns + 1
-    for dataset, columns in groups:
-        titles.append(rf"\multicolumn{{{len(columns)}}}{{c}}{{\textbf{{{tex_name(table.data_names[dataset])}}}}}")
-        rules.append(rf"\cmidrule(lr){{{first}-{first + len(columns) - 1}}}")
-        first += len(columns)
+    for dataset, columns in Counter(column.dataset for column in table.columns).items():
+        titles.append(rf"\multicolumn{{{columns}}}{{c}}{{\textbf{{{tex_name(table.data_names[dataset])}}}}}")
+        rules.append(rf"\cmidrule(lr){{{first}-{first + columns - 1}}}")
+        first += columns
     heads = [table.first_head, *(["OOD"] if table.show_ood else [])]
     heads += [column.header + arrow(table, column) for column in table.columns]
     return render(
@@ -179,26 +176,20 @@ def text_heads(table: Table) -> list[str]:
     return heads
 
 
-def text_rows(table: Table) -> list[tuple[Row, list[str], list[Any]]]:
-    """Row, labels and cells of each line, for Markdown; what is merged stands there once."""
-    found = []
+def to_markdown(table: Table) -> str:
+    """What is merged is there once."""
+    heads, lines, section = text_heads(table), [], ""
     for _, members in groupby(table.lines(), key=lambda line: line[0].key):
         block = list(members)
-        once = block[0][1][0].merged
-        levels = [f"{row.ood}" for row, _ in block]
-        for (row, values), level in zip(block[:1] if once else block, levels, strict=False):
-            shown = [f"{', '.join(levels) if once else level} %"] if table.show_ood else []
-            found.append((row, [row.label, *shown], values))
-    return found
-
-
-def to_markdown(table: Table) -> str:
-    heads, lines, section = text_heads(table), [], ""
-    for row, labels, values in text_rows(table):
+        row, first = block[0]
         if row.section != section:
             section = row.section
             lines.append([f"*{section}*", *[""] * (len(heads) - 1)])
-        lines.append([*labels, *(number(value, "md", table.spread) for value in values)])
+        levels = (str(member.ood) for member, _ in block)
+        shown = {", ".join(levels): first} if first[0].merged else {str(member.ood): values for member, values in block}
+        for level, values in shown.items():
+            labels = [row.label, *([f"{level} %"] if table.show_ood else [])]
+            lines.append([*labels, *(number(value, "md", table.spread) for value in values)])
     return markdown_table(heads, lines)
 
 

@@ -12,7 +12,7 @@ from safeecgmatch.predictions import CONFIDENCE_SCORE, OWN_SCORE
 from safeecgmatch.protocols import read_protocol
 from safeecgmatch.reporting.claims import load_claims
 from safeecgmatch.reporting.names import branch_name, corpus_size, data_name, dataset_name, in_table_order, method_name
-from safeecgmatch.reporting.results import Results
+from safeecgmatch.reporting.study import Study
 
 SOURCES = {
     "phantom": "generated ECGs in the layout of {}",
@@ -120,15 +120,15 @@ def release_notes(params: Params, runs: pd.DataFrame) -> list[str]:
     return notes
 
 
-def floor_notes(params: Params, metrics: pd.DataFrame, runs: pd.DataFrame, datasets: Iterable[str]) -> list[str]:
+def floor_notes(study: Study, datasets: Iterable[str]) -> list[str]:
     """What an ECE of zero would look like: the noise of so many test records in so many bins."""
-    parts = []
+    metrics, runs, parts = study.metrics, study.runs, []
     for dataset in dict.fromkeys(datasets):
         floors = metrics.loc[(metrics["metric"] == "ece_floor") & (metrics["dataset"] == dataset), "value"]
         records = runs.loc[runs["dataset"] == dataset, "test"].dropna() if "test" in runs else pd.Series(dtype=float)
         if len(floors):
             size = f" ({int(max(records)):,} records in {BINS} bins)" if len(records) else f" ({BINS} bins)"
-            parts.append(f"{floors.median():.3f} on {data_name(params, dataset).name}{size}")
+            parts.append(f"{floors.median():.3f} on {data_name(study.params, dataset).name}{size}")
     return [f"A perfectly calibrated model would show an ECE of about {', '.join(parts)}."] if parts else []
 
 
@@ -137,11 +137,11 @@ def diverged_notes(runs: pd.DataFrame) -> list[str]:
     return [f"{row.cell} has no result: {row.diverged}" for row in runs[runs["state"] == "diverged"].itertuples()]
 
 
-def branch_notes(params: Params, runs: pd.DataFrame, results: Results) -> list[str]:
+def branch_notes(study: Study, runs: pd.DataFrame) -> list[str]:
     """Which branch was reported, seed by seed, of the methods that choose the better one on validation."""
     notes = []
-    for method in params.grid.methods:
-        if len(results.branches.get(method, [])) < 2:
+    for method in study.params.grid.methods:
+        if len(study.branches.get(method, [])) < 2:
             continue
         parts = []
         done = runs[(runs["row"] == method) & (runs["state"] == "done")]
@@ -150,7 +150,7 @@ def branch_notes(params: Params, runs: pd.DataFrame, results: Results) -> list[s
                 f"{branch_name(str(branch))} ({seed_list(members)})"
                 for branch, members in rows.groupby("branch", sort=False)
             ]
-            parts.append(f"{data_name(params, str(dataset)).name} {ood} %: {', '.join(chosen)}")
+            parts.append(f"{data_name(study.params, str(dataset)).name} {ood} %: {', '.join(chosen)}")
         if parts:
             notes.append(
                 f"{method_name(method).name} reports the branch that is better on validation: {'; '.join(parts)}."
@@ -159,7 +159,7 @@ def branch_notes(params: Params, runs: pd.DataFrame, results: Results) -> list[s
 
 
 def score_notes(runs: pd.DataFrame) -> list[str]:
-    """Which unseen-class score stands behind a method's rows."""
+    """Which unseen-class score is behind a method's rows."""
     own, plain = [], []
     for method in in_table_order(list(runs["method"].unique())):
         rows = runs[(runs["method"] == method) & (runs["state"] == "done")]

@@ -14,24 +14,19 @@ from safeecgmatch.reporting.statistics import Summary
 
 MERGED_LEVELS = (30, 60)
 ROUNDING = 0.0005  # of a number printed with three decimals
-TABLES = ("summary", "ablation", "benchmark", "sensitivity")
 
 
 @dataclass(frozen=True)
 class PublishedCell:
     """One printed mean ± std. `row` is a method, an ablation variant or a value of lambda_sum ("1/3", "1", "3")."""
 
-    table: str
-    dataset: str
     row: str
-    ood: int
-    metric: str
     mean: float
     std: float
-    mark: str = ""
-    merged: bool = False
-    ddof: int = 1
-    seeds: int = 3
+    mark: str
+    merged: bool
+    ddof: int
+    seeds: int
 
     @property
     def summary(self) -> Summary:
@@ -51,38 +46,19 @@ def published_labels() -> dict[str, dict[str, int]]:
 
 
 @cache
-def published_cells() -> tuple[PublishedCell, ...]:
-    """All cells of Tables 1 to 4; a merged cell stands once per OOD level."""
-    seeds = _content()["seeds"]
-    found = []
-    for table in TABLES:
-        section = _content()[table]
-        for dataset, rows in section["cells"].items():
-            for row, levels in rows.items():
-                for level, metrics in levels.items():
-                    for ood in MERGED_LEVELS if level == "both" else (level,):
-                        for metric, (mean, std, *mark) in metrics.items():
-                            found.append(
-                                PublishedCell(
-                                    table=table,
-                                    dataset=dataset,
-                                    row=row,
-                                    ood=ood,
-                                    metric=metric,
-                                    mean=mean,
-                                    std=std,
-                                    mark=mark[0] if mark else "",
-                                    merged=level == "both",
-                                    ddof=section["ddof"],
-                                    seeds=seeds,
-                                )
-                            )
-    return tuple(found)
-
-
 def published(table: str) -> dict[tuple[str, str, int, str], PublishedCell]:
-    """The cells of one table by (dataset, row, OOD level, metric)."""
-    return {(c.dataset, c.row, c.ood, c.metric): c for c in published_cells() if c.table == table}
+    """The cells of one table by (dataset, row, OOD level, metric); a merged cell is there once per OOD level."""
+    section, seeds = _content()[table], _content()["seeds"]
+    return {
+        (dataset, row, ood, metric): PublishedCell(
+            row, mean, std, "".join(mark), level == "both", section["ddof"], seeds
+        )
+        for dataset, rows in section["cells"].items()
+        for row, levels in rows.items()
+        for level, metrics in levels.items()
+        for ood in (MERGED_LEVELS if level == "both" else (level,))
+        for metric, (mean, std, *mark) in metrics.items()
+    }
 
 
 def published_frame(table: str) -> pd.DataFrame:

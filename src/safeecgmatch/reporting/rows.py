@@ -1,8 +1,8 @@
-"""Which rows the tables have, and which runs stand in each."""
+"""Which rows the tables have, and which runs are in each."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from safeecgmatch.cells import ARM_OOD, cells, lambda_row, weight_label
@@ -11,7 +11,7 @@ from safeecgmatch.reporting.contrasts import placebo
 from safeecgmatch.reporting.names import branch_name, in_table_order, is_paper_variant, method_name, variant_name
 from safeecgmatch.reporting.plot_data import READ
 from safeecgmatch.reporting.published import benchmark_methods
-from safeecgmatch.reporting.results import OVER, Results
+from safeecgmatch.reporting.study import OVER
 from safeecgmatch.reporting.twin import CALIMATCH, LEARNED_T, fitted, is_derived
 
 SUPERVISED, LEARNED = "supervised", "learned"
@@ -100,7 +100,7 @@ def trainings(params: Params) -> dict[str, str]:
 
 
 def method_rows(params: Params, chosen: Sequence[str]) -> list[Row]:
-    """A block per method and reading; those of the paper are ranked, others stand below a rule."""
+    """A block per method and reading; those of the paper are ranked, others come below a rule."""
     rows: list[Row] = []
     paper = benchmark_methods()
     shown = [entry for entry in entries(params) if entry.method in chosen]
@@ -162,13 +162,13 @@ def sensitivity_rows(params: Params) -> list[Row]:
     ]  # fmt: skip
 
 
-def branch_rows(params: Params, results: Results) -> list[Row]:
+def branch_rows(params: Params, branches: Mapping[str, list[str]]) -> list[Row]:
     """The branches of the methods that have several."""
-    several = {row: branches for row, branches in results.branches.items() if len(branches) > 1}
     return [
         Row(f"{row}@{branch}", f"{label}, {branch_name(branch)}", ood, ranked=False)
         for row, label in trainings(params).items()
-        for branch in several.get(row, [])
+        for branch in branches.get(row, [])
+        if len(branches[row]) > 1
         for ood in params.grid.ood_levels
     ]
 

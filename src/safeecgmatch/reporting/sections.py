@@ -9,12 +9,12 @@ import pandas as pd
 from safeecgmatch.config import PROPOSED, Params
 from safeecgmatch.progress import duration
 from safeecgmatch.protocols import read_protocol
-from safeecgmatch.reporting.audits import Finding
+from safeecgmatch.reporting.audits import audit_findings
 from safeecgmatch.reporting.compare import NOTE, PLACES, rank_grid, why_nothing
 from safeecgmatch.reporting.deviations import Deviation, comparability, method_values
-from safeecgmatch.reporting.figures.style import places
 from safeecgmatch.reporting.names import data_name, dataset_name, method_name, source_names
-from safeecgmatch.reporting.page import heading, items, picture, words
+from safeecgmatch.reporting.page import items, picture, words
+from safeecgmatch.reporting.plot_data import ALL, FEWEST
 from safeecgmatch.reporting.provenance import (
     accepted_as_unseen,
     commits,
@@ -27,8 +27,8 @@ from safeecgmatch.reporting.provenance import (
     variant_note,
 )
 from safeecgmatch.reporting.rows import entries, methods
-from safeecgmatch.reporting.sources import ALL, FEWEST, sources_of
-from safeecgmatch.reporting.verdicts import GAINS, Judgement
+from safeecgmatch.reporting.study import Study, places, sources_of
+from safeecgmatch.reporting.verdicts import GAINS, Judgement, at_this_size
 
 SOURCES_TEXT = (
     "Where class and source are correlated, a network may learn the source, so an accuracy says little unless it is "
@@ -49,8 +49,9 @@ def _distinct(runs: pd.DataFrame, column: str) -> str:
     return ", ".join(dict.fromkeys(str(value) for value in values if str(value))) or "not recorded"
 
 
-def what_was_run(params: Params, runs: pd.DataFrame, rows: list[Deviation]) -> list[str]:
+def what_was_run(study: Study, rows: list[Deviation]) -> list[str]:
     """Data, size, seeds, hardware, versions, cost; and what may be compared with the paper."""
+    params, runs = study.params, study.runs
     done = runs[runs["state"] == "done"]
     missing = runs.loc[runs["state"] == "missing", "cell"]
     seconds = runs["cpu_seconds"].sum()
@@ -99,33 +100,30 @@ def cost(params: Params, runs: pd.DataFrame) -> str:
 def claims_table(judgements: list[Judgement], notes: list[str]) -> list[str]:
     """Claim by claim; a verdict from runs that are not of the paper's size is marked, and the size stated once."""
     lines = []
-    marked: dict[str, list[str]] = {}
     for judgement in judgements:
         reading = f" ({judgement.reading})" if judgement.reading else ""
         size = " at this size" if judgement.size else ""
         claim = f"“{judgement.claim.plain}” {judgement.claim.place}"
         lines.append([judgement.id, claim, f"**{judgement.verdict}**{size}{reading}", judgement.evidence])
-        if judgement.size:
-            marked.setdefault(judgement.size, []).append(judgement.id)
     counts = Counter(judgement.verdict for judgement in judgements)
     return [
         f"Of {len(judgements)} claims: {', '.join(f'{count} {verdict}' for verdict, count in counts.items())}. {GAINS}",
         words(["", "Claim", "Verdict", "Evidence"], lines),
-        *(f"“At this size” ({', '.join(claims)}): {size}." for size, claims in marked.items()),
+        *(f"“At this size” {size}" for size in at_this_size(judgements)),
         *notes,
     ]
 
 
-def audit(findings: list[Finding]) -> list[str]:
+def audit() -> str:
     """What needs no training: the paper's own numbers."""
-    return [items([f"**{finding.title}.** {finding.text}" for finding in findings])]
+    return items([f"**{finding.title}.** {finding.text}" for finding in audit_findings()])
 
 
-def deviation_table(rows: list[Deviation]) -> list[str]:
+def deviation_table(rows: list[Deviation]) -> str:
     if not rows:
-        return ["None: every setting is the paper's."]
+        return "None: every setting is the paper's."
     lines = [[row.setting, row.ours, row.paper, row.why, row.meaning] for row in rows]
-    return [words(["Setting", "Here", "Paper", "Why", "What it means"], lines)]
+    return words(["Setting", "Here", "Paper", "Why", "What it means"], lines)
 
 
 def against_the_paper(params: Params, comparison: pd.DataFrame) -> list[str]:
@@ -156,7 +154,7 @@ def over_settings(params: Params, frame: pd.DataFrame) -> list[str]:
         for method in methods(params)
     ]
     return [
-        heading("Over all settings"),
+        "## Over all settings",
         "Interquartile mean over the settings, for each seed; its mean with a 95 % interval over the seeds. "
         "Descriptive. (T): after temperature scaling on validation.",
         words(["Method", *measures], lines),
@@ -194,7 +192,7 @@ def source_blocks(params: Params, corpus: pd.DataFrame, sources: pd.DataFrame) -
         lines.append(["all", *(f"{count:,}" for count in total), f"{total.sum():,}"])
         data = data_name(params, dataset).name
         parts += [
-            heading(f"Sources of {dataset_name(dataset).name}"),
+            f"## Sources of {dataset_name(dataset).name}",
             f"{data}: {total.sum():,} records. {SOURCES_TEXT}",
             words(["Source", *map(str, counts.columns), "all"], lines),
         ]
@@ -251,13 +249,12 @@ def overview_figures(params: Params, names: list[str]) -> list[str]:
 def figures_by_setting(params: Params, names: list[str]) -> list[str]:
     parts: list[str] = []
     for where in places(params):
-        title = heading(where.title, 3)
         if f"reliability_{where.ending}" not in names:
-            parts += [title, "No runs yet."]
+            parts += [f"### {where.title}", "No runs yet."]
             continue
         dashed = "; dashed: published" if where.real else ""
         parts += [
-            title,
+            f"### {where.title}",
             picture(f"reliability_{where.ending}", "Reliability: accuracy and number of records by confidence."),
             picture(
                 f"budget_{where.ending}",

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple
 
@@ -46,13 +46,15 @@ def summarise(values: Sequence[float]) -> Summary:
     return Summary(float(array.mean()), float(array.std(ddof=1)) if array.size > 1 else float("nan"), array.size)
 
 
-def distinct(values: Sequence[float], descending: bool) -> list[float]:
-    """The values from best to worst without ties."""
-    found: list[float] = []
-    for value in sorted(values, reverse=descending):
-        if not found or abs(value - found[-1]) > TIE:
-            found.append(value)
-    return found
+def marks(values: Sequence[float], descending: bool, words: Sequence[str] = ("best", "second")) -> list[str]:
+    """A word for each value: the first for the best, the second for the next that is no tie with it, "" for the others
+    and for NaN; ties share a word."""
+    ranked: list[float] = []
+    for value in sorted((value for value in values if not math.isnan(value)), reverse=descending):
+        if not ranked or abs(value - ranked[-1]) > TIE:
+            ranked.append(value)
+    top = list(zip(ranked, words, strict=False))
+    return [next((word for best, word in top if abs(value - best) <= TIE), "") for value in values]
 
 
 def student_interval(summary: Summary, bounded: bool, confidence: float = CONFIDENCE) -> tuple[float, float]:
@@ -105,6 +107,11 @@ class Difference:
     se_records: float
     seeds: int
 
+    @property
+    def turned(self) -> Difference:
+        """That of the second method to the first."""
+        return replace(self, estimate=-self.estimate)
+
     def half_width(self, quantile: float, se_seeds: float | npt.NDArray | None = None) -> npt.NDArray:
         """sqrt(t^2 v_seeds + z^2 v_records) at a quantile between 1/2 and 1."""
         from scipy.special import ndtri, stdtrit
@@ -124,18 +131,14 @@ class Difference:
         if self.se_seeds == self.se_records == 0:
             return 0.0 if gap > TIE else 1.0
         if gap <= 0:
-            return 0.5 if gap == 0 else 1 - Difference(-self.estimate, *self._spread).p_above(-value)
+            return 0.5 if gap == 0 else 1 - self.turned.p_above(-value)
         if self.half_width(1 - SMALLEST_P) < gap:
             return SMALLEST_P
         return float(brentq(lambda p: self.half_width(1 - p) - gap, SMALLEST_P, 0.5))
 
     def p_below(self, value: float) -> float:
         """One-sided p against "the true difference is at least `value`"."""
-        return Difference(-self.estimate, *self._spread).p_above(-value)
-
-    @property
-    def _spread(self) -> tuple[float, float, int]:
-        return self.se_seeds, self.se_records, self.seeds
+        return self.turned.p_above(-value)
 
     def power(self, gain: float, level: float = 1 - CONFIDENCE) -> float:
         """Probability that a true `gain` > 0 would give an interval above 0, if the spread is what was seen."""

@@ -19,6 +19,7 @@ from safeecgmatch.errors import UserError
 from safeecgmatch.files import read_json, read_yaml
 from safeecgmatch.predictions import read_arrays
 
+KEY = ["dataset", "row", "ood", "seed"]  # of every line about a cell; behind an @ a row may name a branch
 IDENTITY = ["dataset", "method", "ood", "seed", "lambda_sum", "variant", "arm"]
 
 
@@ -55,17 +56,29 @@ Judge = Callable[[Cell, Mapping[str, Any]], str]
 COMPARED = ("protocol", "cell", "module", "model", "train", "hyper", "switches", "data")
 
 
+def wanted_config(params: Params, data: Path) -> Callable[[Cell], dict[str, Any]]:
+    """The config of a cell of params.yaml; empty where its data are not here: no split of it was made yet."""
+
+    def config_of(cell: Cell) -> dict[str, Any]:
+        try:
+            return resolve(params, cell, data)
+        except UserError:
+            return {}
+
+    return config_of
+
+
 def asked_for(params: Params, data: Path) -> Judge:
     """Tells of a stored config why it is not what params.yaml asks for, "" if it is: by params and data.
 
     Other code is allowed, for a study goes on while reports are improved; runs.csv names the commit of each cell. A
     profile is only a name.
     """
+    config_of = wanted_config(params, data)
 
     def judge(cell: Cell, config: Mapping[str, Any]) -> str:
-        try:
-            wanted = resolve(params, cell, data)
-        except UserError:  # no split of it was made yet
+        wanted = config_of(cell)
+        if not wanted:
             return "data that are not here"
         if config.get("config_hash") == wanted["config_hash"]:
             return ""
@@ -76,14 +89,8 @@ def asked_for(params: Params, data: Path) -> Judge:
 
 def wanted_hash(params: Params, data: Path) -> Callable[[Cell], str]:
     """The `config_hash` that a cell of params.yaml has, "" where its data are not here."""
-
-    def hash_of(cell: Cell) -> str:
-        try:
-            return str(resolve(params, cell, data)["config_hash"])
-        except UserError:
-            return ""
-
-    return hash_of
+    config_of = wanted_config(params, data)
+    return lambda cell: str(config_of(cell).get("config_hash", ""))
 
 
 def sentence(passed_over: Sequence[str]) -> str:

@@ -9,14 +9,13 @@ from typing import Any
 
 import pandas as pd
 
-from safeecgmatch.config import PROPOSED, Params
-from safeecgmatch.reporting.budget import LAST, LAST_FIVE, OWN_BEST
-from safeecgmatch.reporting.evaluate import TRAINING
+from safeecgmatch.config import PROPOSED
 from safeecgmatch.reporting.names import Name, data_name, higher_is_better, is_ranked, metric_name
+from safeecgmatch.reporting.plot_data import LAST, LAST_FIVE, OWN_BEST
 from safeecgmatch.reporting.provenance import branch_notes, diverged_notes, floor_notes, provenance, release_notes
-from safeecgmatch.reporting.results import Results, records
 from safeecgmatch.reporting.rows import CALIMATCH_TWIN, SUPERVISED, Row, rules
-from safeecgmatch.reporting.statistics import TIE, distinct
+from safeecgmatch.reporting.statistics import marks
+from safeecgmatch.reporting.study import TRAINING, Study, records
 from safeecgmatch.reporting.twin import CALIMATCH, is_derived
 
 STD_NOTE = (
@@ -71,8 +70,7 @@ class Column:
 class Table:
     """`cells` has a line for each row and column, row by row. CSV, LaTeX and Markdown all come from here."""
 
-    number: str  # 1 to 4 are the paper's
-    topic: str
+    name: str  # of its files, and of its label in LaTeX
     title: str
     caption: str
     source: str
@@ -85,13 +83,13 @@ class Table:
     spread: bool = True  # print the standard deviation
 
     @property
-    def name(self) -> str:
-        """Of its files, and of its label in LaTeX."""
-        return f"table{self.number}_{self.topic}"
+    def number(self) -> str:
+        """1 to 4 are the paper's."""
+        return self.name.partition("_")[0].removeprefix("table")
 
     @property
     def show_ood(self) -> bool:
-        """A level that all rows share stands in the caption."""
+        """A level that all rows share is in the caption."""
         return len({row.ood for row in self.rows}) > 1
 
     def lines(self) -> Iterator[tuple[Row, list[Any]]]:
@@ -105,113 +103,92 @@ class Table:
         return self.cells[CSV]
 
 
-def marks(means: pd.Series, metric: str) -> list[str]:
-    """`best` for the best unrounded mean, `second` for the next that is no tie with it; ties share a mark."""
-    ranked = distinct(means.dropna().tolist(), higher_is_better(metric))
-    top = list(zip(ranked, ("best", "second"), strict=False))
-    return [next((mark for best, mark in top if abs(mean - best) <= TIE), "") for mean in means]
-
-
-def fill(results: Results, rows: list[Row], columns: list[Column]) -> pd.DataFrame:
+def fill(study: Study, rows: list[Row], columns: list[Column]) -> pd.DataFrame:
     """Cells of a table, marked within each OOD level and section; Supervised is merged whole or not at all."""
-    wanted = pd.DataFrame(
+    cells = pd.DataFrame(
         [
-            (row.key, row.label, row.ood, column.dataset, column.metric, column.scaling, row.section, row.ranked,
-             row.published, row.is_gain)
+            {
+                **{"row": row.key, "label": row.label, "ood": row.ood, "section": row.section, "ranked": row.ranked},
+                **{"published": row.published, "is_gain": row.is_gain, "mark": "", **vars(column)},
+                **study.printed(column.dataset, row.key, row.ood, column.metric, column.scaling)._asdict(),
+            }
             for row, column in product(rows, columns)
         ],
-        columns=["row", "label", "ood", *COLUMN, "section", "ranked", "published", "is_gain"],
-    )  # fmt: skip
-    values = results.values_of(wanted)
-    cells = wanted.assign(**{name: values[name] for name in CSV if name in values and name not in wanted}, mark="")
-    ranked = cells[cells["ranked"] & cells["metric"].map(is_ranked)]
+        columns=[*(name for name in CSV if name != "merged"), "ranked", "published", "is_gain"],
+    )
+    ranked = cells[cells["ranked"].astype(bool) & cells["metric"].map(is_ranked).astype(bool)]
     for (metric, *_), part in ranked.groupby(["metric", "dataset", "scaling", "ood", "section"]):
-        cells.loc[part.index, "mark"] = marks(part["mean"], str(metric))
-    return cells.assign(merged=cells["row"].eq(SUPERVISED) & one_experiment(results, cells))
+        cells.loc[part.index, "mark"] = marks(part["mean"].tolist(), higher_is_better(str(metric)))
+    return cells.assign(merged=cells["row"].eq(SUPERVISED) & one_experiment(study, cells))
 
 
-def one_experiment(results: Results, cells: pd.DataFrame) -> bool:
+def one_experiment(study: Study, cells: pd.DataFrame) -> bool:
     """Whether Supervised has the same values for every seed at all OOD levels, in every column, and the same marks:
     different predictions would not agree in the last bit."""
     own = cells[cells["row"] == SUPERVISED]
-    by_seed = results.seeds_of(own)
-    if own["ood"].nunique() < 2 or by_seed.isna().all(axis=1).any():
-        return False
-    values_agree = by_seed.groupby(level=COLUMN).nunique(dropna=False).le(1).all(axis=None)
-    return bool(values_agree and own.groupby(COLUMN)["mark"].nunique().eq(1).all())
+    for (dataset, metric, scaling), levels in own.groupby(COLUMN):
+        values = [study.seeds(str(dataset), SUPERVISED, ood, str(metric), str(scaling)) for ood in levels["ood"]]
+        if not all(values) or any(found != values[0] for found in values) or levels["mark"].nunique() > 1:
+            return False
+    return own["ood"].nunique() > 1
 
 
-def columns_for(datasets: Sequence[str], *metrics: str, scaling: str = "none") -> list[Column]:
-    return [Column(dataset, metric, scaling) for dataset in datasets for metric in metrics]
-
-
-def reported_prediction(results: Results) -> str:
-    """Of SafeECGMatch, which the protocol decides; empty before its first run."""
-    return results.reported.get(PROPOSED, "")
+def columns_for(datasets: Sequence[str], *measures: str | tuple[str, str]) -> list[Column]:
+    """`measures`: metrics as trained, or each with its scaling."""
+    pairs = [(measure, "none") if isinstance(measure, str) else measure for measure in measures]
+    return [Column(dataset, *pair) for dataset in datasets for pair in pairs]
 
 
 def listed(names: Sequence[str]) -> str:
     return " and ".join(names)
 
 
-class TableMaker:
-    """Makes tables of one study, each with the notes that its values and rows ask for."""
+def our_runs(study: Study, datasets: Sequence[str]) -> str:
+    return f"{listed([data_name(study.params, dataset).name for dataset in datasets])}, our runs"
 
-    def __init__(self, params: Params, metrics: pd.DataFrame, runs: pd.DataFrame, contrasts: pd.DataFrame) -> None:
-        self.params, self.metrics, self.runs = params, metrics, runs
-        self.results = Results(metrics, runs, contrasts)
-        self.names = {dataset: data_name(params, dataset) for dataset in params.datasets()}
 
-    def data(self, datasets: Sequence[str]) -> str:
-        return f"{listed([self.names[dataset].name for dataset in datasets])}, our runs"
+def runs_of(study: Study, rows: list[Row], datasets: Sequence[str]) -> pd.DataFrame:
+    """The lines of runs.csv behind a table."""
+    names, levels = {name for row in rows for name in row.trainings}, {row.ood for row in rows}
+    runs = study.runs
+    return runs[runs["row"].isin(names) & runs["dataset"].isin(datasets) & runs["ood"].isin(levels)]
 
-    def runs_of(self, rows: list[Row], datasets: Sequence[str]) -> pd.DataFrame:
-        """The lines of runs.csv behind a table."""
-        names, levels = {name for row in rows for name in row.trainings}, {row.ood for row in rows}
-        runs = self.runs
-        return runs[runs["row"].isin(names) & runs["dataset"].isin(datasets) & runs["ood"].isin(levels)]
 
-    def row_notes(self, rows: list[Row], columns: list[Column]) -> list[str]:
-        """What has to be known about the methods of a table, and why cells of theirs are missing."""
-        here = self.runs_of(rows, [column.dataset for column in columns])
-        derived = is_derived(self.params) and any(CALIMATCH in row.trainings for row in rows)
-        of_predictions = any(column.scaling != TRAINING for column in columns)
-        return [
-            *([DERIVED_NOTE] if derived else []),
-            *release_notes(self.params, here),
-            *(branch_notes(self.params, here, self.results) if of_predictions else []),
-            *diverged_notes(here),
-        ]
-
-    def table(
-        self,
-        number: str,
-        topic: str,
-        title: str,
-        caption: str,
-        rows: list[Row],
-        columns: list[Column],
-        extra: Sequence[str] = (),
-        first_head: str = "Method",
-        spread: bool = True,
-    ) -> Table:
-        cells = fill(self.results, rows, columns)
-        readings, reported = [row for row in rows if row.published == PROPOSED], reported_prediction(self.results)
-        marked, gains = cells["mark"].ne("").any(), cells["is_gain"]
-        known = " or ".join(RULES.get(rule, rule) for rule in rules(self.params).values())
-        conditional = {
-            MARK_NOTE: marked,
-            UNMARKED_NOTE: marked and not cells["ranked"].all(),
-            READINGS_NOTE.format(rules=known, reported=reported): bool(readings and reported),
-            CALIMATCH_NOTE: any(row.key == CALIMATCH_TWIN for row in readings),
-            STD_NOTE: spread and not gains.all(),
-            GAIN_NOTE: gains.any(),
-            MERGED_NOTE: cells["merged"].any(),
-            INCOMPLETE_NOTE: cells["seeds"].between(0, cells["seeds_asked"], inclusive="neither").any(),
-        }
-        notes = [note for note, holds in conditional.items() if holds]
-        if any(column.metric == "ece" for column in columns):
-            notes += floor_notes(self.params, self.metrics, self.runs, [column.dataset for column in columns])
-        notes += [*extra, *self.row_notes(rows, columns)]
-        source = provenance(self.params, self.runs)
-        return Table(number, topic, title, caption, source, rows, columns, cells, self.names, notes, first_head, spread)
+def make_table(
+    study: Study,
+    name: str,
+    title: str,
+    caption: str,
+    rows: list[Row],
+    columns: list[Column],
+    extra: Sequence[str] = (),
+    first_head: str = "Method",
+    spread: bool = True,
+) -> Table:
+    """A table with the notes that its values and rows ask for."""
+    params, cells, datasets = study.params, fill(study, rows, columns), [column.dataset for column in columns]
+    here, readings = runs_of(study, rows, datasets), [row for row in rows if row.published == PROPOSED]
+    marked, gains = cells["mark"].ne("").any(), cells["is_gain"]
+    known = " or ".join(RULES.get(rule, rule) for rule in rules(params).values())
+    conditional = {
+        MARK_NOTE: marked,
+        UNMARKED_NOTE: marked and not cells["ranked"].all(),
+        READINGS_NOTE.format(rules=known, reported=study.reported): bool(readings and study.reported),
+        CALIMATCH_NOTE: any(row.key == CALIMATCH_TWIN for row in readings),
+        STD_NOTE: spread and not gains.all(),
+        GAIN_NOTE: gains.any(),
+        MERGED_NOTE: cells["merged"].any(),
+        INCOMPLETE_NOTE: cells["seeds"].between(0, cells["seeds_asked"], inclusive="neither").any(),
+    }
+    notes = [
+        *(note for note, holds in conditional.items() if holds),
+        *(floor_notes(study, datasets) if any(column.metric == "ece" for column in columns) else []),
+        *extra,
+        *([DERIVED_NOTE] if is_derived(params) and any(CALIMATCH in row.trainings for row in rows) else []),
+        *release_notes(params, here),
+        *(branch_notes(study, here) if any(column.scaling != TRAINING for column in columns) else []),
+        *diverged_notes(here),
+    ]
+    names = {dataset: data_name(params, dataset) for dataset in params.datasets()}
+    source = provenance(params, study.runs)
+    return Table(name, title, caption, source, rows, columns, cells, names, notes, first_head, spread)

@@ -7,10 +7,10 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from safeecgmatch.reporting.checks import CheckResult, Part, Study, row_label, setting_name
-from safeecgmatch.reporting.evaluate import report_folder
+from safeecgmatch.reporting.checks import CheckResult, Part, extremes, power_of, reasons, row_label
 from safeecgmatch.reporting.names import metric_name
-from safeecgmatch.reporting.verdicts import GAINS, Judgement, ReadingVerdict, lacking
+from safeecgmatch.reporting.study import Study, report_folder
+from safeecgmatch.reporting.verdicts import GAINS, Judgement, ReadingVerdict, at_this_size, lacking
 
 INDENT = " " * 19
 WORDS = {"supported": "Holds", "refuted": "Fails", "inconclusive": "Open"}
@@ -38,10 +38,7 @@ def claims_text(judgements: list[Judgement], notes: list[str], width: int) -> st
         f"{paragraph(f'-> {finding(judged)}', width)}"
         for judged in judgements
     ]
-    sizes: dict[str, list[str]] = {}
-    for judged in judgements:
-        sizes.setdefault(judged.size, []).append(judged.id)
-    stated = [f"At this size ({', '.join(names)}): {size}." for size, names in sizes.items() if size]
+    stated = [f"At this size {size}" for size in at_this_size(judgements)]
     more = "The comparisons behind a verdict: `safeecgmatch claims C5`."
     return "\n\n".join([*blocks, *(textwrap.fill(note, width) for note in [more, *stated, *notes])])
 
@@ -59,22 +56,17 @@ def finding(judged: Judgement) -> str:
     chosen = [reading for reading in judged.readings if reading.verdict == judged.verdict]
     others = Counter(reading.verdict for reading in judged.readings if reading.verdict != judged.verdict)
     rest = "".join(f"; {word} under {count} other{'s' * (count > 1)}" for word, count in others.items())
-    return f"{WORDS[judged.verdict]}{size}{under}: {tally(chosen)}{rest}."
+    return f"{WORDS[judged.verdict]}{size}{under}: {outcomes(chosen)}{rest}."
 
 
-def tally(readings: Sequence[ReadingVerdict]) -> str:
+def outcomes(readings: Sequence[ReadingVerdict]) -> str:
     """How the comparisons that decide came out, and with how many seeds; where that left them open, with what power."""
     results = [result for reading in readings for result in reading.deciding]
     counts = Counter(result.outcome(reading.level) for reading in readings for result in reading.deciding)
     words = [f"{counts[key]} {key if counts[key] == 1 else several}" for key, several in SEVERAL.items() if counts[key]]
-    powers = [part.power for result in results for part in result.parts if not math.isnan(part.power)]
-    power = f", power {extremes(powers, '.2f')}" if powers and readings[0].verdict == "inconclusive" else ""
+    power = power_of(results) if readings[0].verdict == "inconclusive" else ""
     seeds = extremes([result.seeds for result in results if not result.absent], "d")
-    return f"of {len(results)} comparisons {', '.join(words)} ({seeds} seeds{power})"
-
-
-def extremes(values: Sequence[float], form: str) -> str:
-    return " to ".join(dict.fromkeys(f"{value:{form}}" for value in (min(values), max(values))))
+    return f"of {len(results)} comparisons {', '.join(words)} ({seeds} seeds{f', {power}' if power else ''})"
 
 
 def claim_text(judgement: Judgement, notes: list[str], width: int) -> str:
@@ -110,11 +102,9 @@ def comparisons(verdict: ReadingVerdict, width: int) -> list[str]:
     for title, results in groups.items():
         found = [line for result in results if not result.absent for line in rows_of(result, verdict.level)]
         lines += [(title,), *found] if found else []
-    absent: dict[str, list[str]] = {}
-    for result in (result for result in verdict.results if result.absent):
-        absent.setdefault(result.absent, []).append(setting_name(result.setting))
-    reasons = [f"{', '.join(dict.fromkeys(places))}: {reason}" for reason, places in absent.items()]
-    missing = [textwrap.fill(text, width, initial_indent="  ", subsequent_indent="    ") for text in reasons]
+    missing = [
+        textwrap.fill(text, width, initial_indent="  ", subsequent_indent="    ") for text in reasons(verdict.results)
+    ]
     return [*(aligned(lines) if len(lines) > 1 else []), *missing]
 
 
@@ -130,14 +120,14 @@ def title_of(result: CheckResult) -> str:
 
 
 def rows_of(result: CheckResult, level: float) -> Iterable[Line]:
-    """A line for each metric; the outcome, which is that of all of them, stands in the first."""
+    """A line for each metric; the outcome, which is that of all of them, is in the first."""
     for number, part in enumerate(result.parts):
         outcome = result.outcome(level) if number == 0 else ""
         rival = row_label(result.rival) if result.check.kind == "best" else ""
         scaled = " (T)" if result.check.scaling == "posthoc" and part.metric != "acc" else ""
         sign = "" if result.check.kind == "purity" else "+"
         yield (
-            setting_name(result.setting),
+            result.where,
             f"{metric_name(part.metric)}{scaled}",
             f"{part.estimate:{sign}.3f}",
             f"[{part.low:{sign}.3f}, {part.high:{sign}.3f}]",
@@ -154,7 +144,7 @@ def numbers(part: Part) -> Line:
 
 
 def aligned(lines: list[Line]) -> list[str]:
-    """Columns as wide as what stands in them, without those that are empty; a line of one cell is a title."""
+    """Columns as wide as what is in them, without those that are empty; a line of one cell is a title."""
     columns = list(zip(*(line for line in lines if len(line) > 1), strict=True))
     forms = {
         place: f"{'>' if name in RIGHT else '<'}{max(map(len, columns[place]))}"

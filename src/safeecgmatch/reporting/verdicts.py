@@ -15,11 +15,18 @@ import pandas as pd
 
 from safeecgmatch.config import PROPOSED
 from safeecgmatch.reporting.audits import AUDITS, Finding
-from safeecgmatch.reporting.checks import NOT_IN_STUDY, CheckResult, Study, check_in, row_label, setting_name
+from safeecgmatch.reporting.checks import (
+    NOT_IN_STUDY,
+    CheckResult,
+    check_in,
+    power_of,
+    reasons,
+    row_label,
+)
 from safeecgmatch.reporting.claims import Claim, Claims, Reading, load_claims, rule_notes
 from safeecgmatch.reporting.contrasts import OWN, READ_ROWS, SCALED
-from safeecgmatch.reporting.deviations import barriers
-from safeecgmatch.reporting.names import dataset_name, is_generated, metric_name
+from safeecgmatch.reporting.deviations import barriers, deviations
+from safeecgmatch.reporting.names import dataset_name, is_generated, metric_name, setting_name
 from safeecgmatch.reporting.statistics import (
     Difference,
     holm,
@@ -28,11 +35,14 @@ from safeecgmatch.reporting.statistics import (
     student_interval,
     summarise,
 )
+from safeecgmatch.reporting.study import Study
 
 Word = Literal["supported", "refuted", "inconclusive", "not tested"]
 GAINS = "A gain is positive where SafeECGMatch, or the method named first, is better, in ECE as in ACC; 95 % intervals."
 PLACEBO = "Placebo, the gain of the second of two branches of the same kind over the first, each at its own best epoch:"
-SHOWN = 1  # comparisons in the evidence of one reading; all of them stand in the evidence frame
+OUTCOMES = {"holds": "hold", "fails": "fail", "open": "open", "absent": "not run"}
+FEWEST_SETTINGS = 4
+SHOWN = 1  # comparisons in the evidence of one reading; the evidence frame has all of them
 
 
 @dataclass(frozen=True)
@@ -66,23 +76,18 @@ class ReadingVerdict:
         """What decided, or what was open and with which power."""
         found = [result for result in self.deciding if not result.absent]
         if not found:
-            places: dict[str, list[str]] = {}
-            for result in self.deciding:
-                places.setdefault(result.absent, []).append(setting_name(result.setting))
-            reasons = [f"{', '.join(dict.fromkeys(names))}: {reason}" for reason, names in places.items()]
-            return f"{'; '.join(reasons)}."
+            return f"{'; '.join(reasons(self.deciding))}."
         wanted = {"supported": "holds", "refuted": "fails"}.get(self.verdict, "open")
         first = [result for result in found if result.outcome(self.level) == wanted]
         shown = (first or sorted(found, key=lambda result: result.p_hold))[:SHOWN]
         counts = Counter(result.outcome(self.level) for result in self.deciding)
-        words = {"holds": "hold", "fails": "fail", "open": "open", "absent": "not run"}
-        tally = ", ".join(f"{counts[key]} {word}" for key, word in words.items() if counts[key])
-        powers = [part.power for result in found for part in result.parts if not math.isnan(part.power)]
-        range_of = " to ".join(dict.fromkeys(f"{power:.2f}" for power in (min(powers), max(powers)))) if powers else ""
-        power = f"; power {range_of}" if powers and self.verdict == "inconclusive" else ""
-        seeds = min(result.seeds for result in found)
-        details = "; ".join(result.sentence for result in shown)
-        return f"{details} (of {len(self.deciding)} comparisons {tally}; {seeds} seeds{power})."
+        tally = ", ".join(f"{counts[key]} {word}" for key, word in OUTCOMES.items() if counts[key])
+        power = power_of(found) if self.verdict == "inconclusive" else ""
+        return (
+            f"{'; '.join(result.sentence for result in shown)} (of {len(self.deciding)} comparisons "
+            f"{tally}; {min(result.seeds for result in found)} seeds"
+            f"{f'; {power}' if power else ''})."
+        )
 
 
 @dataclass(frozen=True)
@@ -189,10 +194,19 @@ def size_note(study: Study, readings: list[ReadingVerdict]) -> str:
     deciding = [result for verdict in readings for result in verdict.deciding]
     used = dict.fromkeys(result.setting.dataset for result in deciding if not result.absent)
     alone = [" alone"] if any(result.setting.dataset not in used for result in deciding) else []
-    notes = {f"{dataset_name(name).name}{''.join(alone)}": barriers(study.params, name) for name in used}
+    rows = deviations(study.params)
+    notes = {f"{dataset_name(name).name}{''.join(alone)}": barriers(rows, name) for name in used}
     return "; ".join(
         f"{name}: {', '.join(parts)}" if parts else name for name, parts in notes.items() if parts or alone
     )
+
+
+def at_this_size(judgements: list[Judgement]) -> list[str]:
+    """Each size that is not the paper's once, behind the claims that it marks."""
+    marked: dict[str, list[str]] = {}
+    for judgement in (judgement for judgement in judgements if judgement.size):
+        marked.setdefault(judgement.size, []).append(judgement.id)
+    return [f"({', '.join(claims)}): {size}." for size, claims in marked.items()]
 
 
 def notes(study: Study) -> list[str]:
@@ -201,7 +215,7 @@ def notes(study: Study) -> list[str]:
     shown = frame[frame["candidate"].str.endswith(OWN) & frame["metric"].isin(["acc", "ece"])]
     columns = ["dataset", "ood", "candidate", "metric", "scaling", "estimate", "low", "high"]
     found = [
-        f"{dataset_name(dataset).name} {ood} %, {row_label(row)}, {metric_name(metric)}"
+        f"{setting_name(dataset, ood)}, {row_label(row)}, {metric_name(metric)}"
         f"{' after scaling' * (scaling == 'posthoc')} {estimate:+.3f} [{low:+.3f}, {high:+.3f}]"
         for dataset, ood, row, metric, scaling, estimate, low, high in shown[columns].to_numpy().tolist()
     ]
@@ -210,25 +224,16 @@ def notes(study: Study) -> list[str]:
 
 def claims_frame(judgements: list[Judgement]) -> pd.DataFrame:
     """One line per claim."""
-    return pd.DataFrame(
-        [
-            {
-                "id": judgement.id,
-                "verdict": judgement.verdict,
-                "claim": judgement.claim.plain,
-                "place": judgement.claim.place,
-                "decided_by": judgement.claim.decided_by,
-                "criterion": judgement.claim.criterion,
-                "reading": judgement.reading,
-                "evidence": judgement.evidence,
-                "size": judgement.size,
-                "primary": judgement.claim.primary,
-            }
-            for judgement in judgements
-        ]
-    )
+    lines = [
+        {**claim.model_dump(), **vars(judged), "claim": claim.plain}
+        for judged, claim in ((judged, judged.claim) for judged in judgements)
+    ]
+    return pd.DataFrame(lines, columns=CLAIM_COLUMNS)
 
 
+CLAIM_COLUMNS = [
+    "id", "verdict", "claim", "place", "decided_by", "criterion", "reading", "evidence", "size", "primary",
+]  # fmt: skip
 EVIDENCE_COLUMNS = [
     "id", "reading", "verdict", "setting", "kind", "metric", "scaling", "candidate", "rival", "decides", "outcome",
     "relation", "estimate", "low", "high", "placebo", "floor", "p_hold", "p_fail", "power", "seeds", "records",
@@ -242,26 +247,10 @@ def evidence_frame(judgements: list[Judgement]) -> pd.DataFrame:
     for judgement in judgements:
         for verdict in judgement.readings:
             for result in verdict.results:
-                check = result.check
-                common = {
-                    "id": judgement.id,
-                    "reading": verdict.reading.text,
-                    "verdict": verdict.verdict,
-                    "setting": setting_name(result.setting),
-                    "kind": check.kind,
-                    "scaling": check.scaling,
-                    "candidate": result.candidate,
-                    "rival": result.rival,
-                    "decides": check.decides,
-                    "outcome": result.outcome(verdict.level),
-                    "p_hold": result.p_hold,
-                    "p_fail": result.p_fail,
-                    "seeds": result.seeds,
-                    "records": result.records,
-                    "absent": result.absent,
-                }
-                parts = [vars(part) for part in result.parts] or [{"metric": check.metric}]
-                lines += [{**common, **part} for part in parts]
+                named = {"id": judgement.id, "reading": verdict.reading.text, "verdict": verdict.verdict}
+                said = {"setting": result.where, "outcome": result.outcome(verdict.level)}
+                common = {**result.check.model_dump(), **vars(result), **named, **said}
+                lines += [common | vars(part) for part in result.parts] or [common]
     return pd.DataFrame(lines, columns=EVIDENCE_COLUMNS)
 
 
@@ -272,18 +261,18 @@ def forest_frame(study: Study) -> pd.DataFrame:
     frame = study.contrasts
     chosen = frame[
         frame["candidate"].isin(READ_ROWS) & ~frame["rival"].str.contains("@") & frame["metric"].isin(["acc", "ece"])
-    ].copy()
+    ]
     spreads = zip(*(chosen[name] for name in ("estimate", "se_seeds", "se_records", "seeds")), strict=True)
-    chosen["relation"] = [relation(Difference(*spread), claims.margin, claims.level) for spread in spreads]
-    chosen["reading"] = chosen["candidate"].map(texts)
-    chosen["rival_label"] = chosen["rival"].map(row_label)
-    chosen["generated"] = [is_generated(study.params, dataset) for dataset in chosen["dataset"]]
-    columns = ["dataset", "ood", "metric", "scaling", "reading", "candidate", "rival", "rival_label", "estimate", "low"]
-    return chosen[[*columns, "high", "relation", "poi", "seeds", "generated"]].reset_index(drop=True)
+    return chosen.assign(
+        relation=[relation(Difference(*spread), claims.margin, claims.level) for spread in spreads],
+        reading=chosen["candidate"].map(texts),
+        generated=[is_generated(study.params, dataset) for dataset in chosen["dataset"]],
+    )
 
 
 def over_settings_frame(study: Study) -> pd.DataFrame:
-    """Interquartile mean over the settings, per seed, then Student's interval over the seeds; descriptive."""
+    """Interquartile mean over the settings, per seed, then Student's interval over the seeds; descriptive. Empty where
+    there are fewer than four settings: the middle half of them is no half."""
     metrics = study.metrics
     chosen = metrics[
         metrics["reported"]
@@ -293,11 +282,13 @@ def over_settings_frame(study: Study) -> pd.DataFrame:
         & metrics["metric"].isin(["acc", "ece", "ace", "sce"])
     ]
     wanted = chosen.groupby(["dataset", "ood"]).ngroups
-    lines = []
-    for (method, metric, scaling), part in chosen.groupby(["method", "metric", "scaling"], sort=False):
-        by_seed = [seed["value"] for _, seed in part.groupby("seed") if len(seed) == wanted]
-        if by_seed:
-            summary = summarise([interquartile_mean(values) for values in by_seed])
-            low, high = student_interval(summary, bounded=True)
-            lines.append((method, metric, scaling, summary.mean, low, high, wanted, summary.seeds))
-    return pd.DataFrame(lines, columns=["method", "metric", "scaling", "iqm", "low", "high", "settings", "seeds"])
+    chosen = chosen if wanted >= FEWEST_SETTINGS else chosen[:0]
+    measure = ["method", "metric", "scaling"]
+    by_seed = chosen.groupby([*measure, "seed"], sort=False)["value"].agg(["size", interquartile_mean])
+    whole = by_seed.loc[by_seed["size"] == wanted, "interquartile_mean"]
+    lines: list[tuple[Any, ...]] = []
+    for key, values in whole.groupby(level=measure, sort=False):
+        summary = summarise(values.tolist())
+        low, high = student_interval(summary, bounded=True)
+        lines.append((*key, summary.mean, low, high, wanted, summary.seeds))  # type: ignore[misc]
+    return pd.DataFrame(lines, columns=[*measure, "iqm", "low", "high", "settings", "seeds"])

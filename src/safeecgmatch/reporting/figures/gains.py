@@ -20,15 +20,13 @@ from safeecgmatch.reporting.figures.style import (
     GREY,
     VERMILLION,
     WIDTH,
-    Where,
     look,
-    places,
     set_headline,
     silence,
 )
 from safeecgmatch.reporting.names import method_name, metric_name
-from safeecgmatch.reporting.results import Results
 from safeecgmatch.reporting.rows import effect_rows, methods
+from safeecgmatch.reporting.study import Study, Where, places
 
 RELATIONS = {"better": BLUE, "worse": VERMILLION, "equivalent": GREEN, "inconclusive": GREY}
 UNPAIRED = "fewer than two pairs of seeds"
@@ -41,13 +39,13 @@ def estimates(gains: pd.DataFrame) -> pd.DataFrame:
     return gains[(gains["scaling"] == "none") & gains["metric"].isin(METRICS) & gains["estimate"].notna()]
 
 
-def with_effects(params: Params, results: Results) -> list[Where]:
+def with_effects(study: Study) -> list[Where]:
     """Settings in which two readings or variants of SafeECGMatch can be compared."""
-    keys = [row.key for row in effect_rows(params)]
+    keys = [row.key for row in effect_rows(study.params)]
     return [
         where
-        for where in places(params)
-        if any(results.gain(where.dataset, key, where.ood, metric) for key in keys for metric in METRICS)
+        for where in places(study.params)
+        if any(study.gain(where.dataset, key, where.ood, metric) for key in keys for metric in METRICS)
     ]
 
 
@@ -83,20 +81,20 @@ def _scale(axes: Axes, estimates: list[float], ends: list[float]) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(4))
 
 
-def effects_figure(params: Params, results: Results, shown: list[Where]) -> Figure:
+def effects_figure(study: Study, shown: list[Where]) -> Figure:
     """The 2 x 2: what the temperature rule and the frequency branch are worth, beside what nothing is worth."""
-    effects = {row.key: row for row in effect_rows(params)}
+    effects = {row.key: row for row in effect_rows(study.params)}
     sections = list(dict.fromkeys(row.section for row in effects.values()))
     colours = dict(zip(sections, (BLUE, VERMILLION, GREY), strict=False))
-    figure, panels = gain_panels(params, shown, [row.label for row in effects.values()], 2.2)
+    figure, panels = gain_panels(study.params, shown, [row.label for row in effects.values()], 2.2)
     for axes, where, metric in panels:
         estimates, ends = [], []
         for height, row in enumerate(effects.values()):
-            gain = results.gain(where.dataset, row.key, where.ood, metric)
+            gain = study.gain(where.dataset, row.key, where.ood, metric)
             if gain:
                 axes.plot([gain.low, gain.high], [height, height], color=colours[row.section], linewidth=1.2)
-                axes.plot(gain.mean, height, "o", color=colours[row.section], markersize=4)
-                estimates.append(gain.mean)
+                axes.plot(gain.difference.estimate, height, "o", color=colours[row.section], markersize=4)
+                estimates.append(gain.difference.estimate)
                 ends += [end for end in (gain.low, gain.high) if not math.isnan(end)]
         _scale(axes, estimates, ends)
     handles = [Line2D([], [], color=colour, marker="o", markersize=4, label=name) for name, colour in colours.items()]
@@ -104,7 +102,7 @@ def effects_figure(params: Params, results: Results, shown: list[Where]) -> Figu
     set_headline(
         figure,
         "SafeECGMatch: gain by the temperature rule and the frequency branch (right: better), 95 % intervals; band: "
-        f"margin of {load_claims().margin:g}{silence(places(params), shown, UNPAIRED)}",
+        f"margin of {load_claims().margin:g}{silence(places(study.params), shown, UNPAIRED)}",
     )
     return figure
 

@@ -10,14 +10,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from safeecgmatch.config import Params
 from safeecgmatch.metrics import BINS
 from safeecgmatch.reporting.figures.style import (
     BLUE,
     GREEN,
     GREY,
     VERMILLION,
-    Where,
     look,
     panel_grid,
     shown_rows,
@@ -26,6 +24,7 @@ from safeecgmatch.reporting.figures.style import (
 from safeecgmatch.reporting.names import metric_name
 from safeecgmatch.reporting.published import published
 from safeecgmatch.reporting.rows import entries, trainings
+from safeecgmatch.reporting.study import Study, Where
 
 CURVES = {
     "val_accuracy": ("validation accuracy", "black", "-"),
@@ -49,7 +48,7 @@ def mean_ece(bins: pd.DataFrame) -> float:
     return float((gaps.groupby(bins["seed"]).sum() / bins.groupby("seed")["count"].sum()).mean())
 
 
-def reliability_grid(params: Params, frame: pd.DataFrame, where: Where) -> Figure:
+def reliability_grid(study: Study, where: Where) -> Figure:
     """Bars: accuracy per bin of confidence, with the bin's number of records; the diagonal is perfect calibration."""
 
     def draw(axes: Axes, row: str, bins: pd.DataFrame) -> None:
@@ -68,10 +67,12 @@ def reliability_grid(params: Params, frame: pd.DataFrame, where: Where) -> Figur
 
     title = f"Reliability on test: bins of all seeds, with their records; ECE: mean over seeds. {where.title}"
     below = "confidence (dashed: perfect calibration)"
-    return panel_grid(shown_rows(params), where.by_row(frame), title, below, {"accuracy": draw})
+    return panel_grid(
+        shown_rows(study.params), where.by_row(study.plots["reliability"]), title, below, {"accuracy": draw}
+    )
 
 
-def training_grid(params: Params, frame: pd.DataFrame, where: Where) -> Figure:
+def training_grid(study: Study, where: Where) -> Figure:
     """Means over the seeds with one standard deviation; curves that a method does not have are left out."""
 
     def draw(axes: Axes, row: str, lines: pd.DataFrame) -> None:
@@ -91,14 +92,16 @@ def training_grid(params: Params, frame: pd.DataFrame, where: Where) -> Figure:
         axes.xaxis.set_major_locator(MaxNLocator(3, integer=True))
 
     title = f"Training, mean ± standard deviation over seeds (grey line: unseen share of the pool). {where.title}"
-    return panel_grid(trainings(params), where.by_row(frame), title, "iteration", {"share": draw}, legend=True)
+    return panel_grid(
+        trainings(study.params), where.by_row(study.plots["training"]), title, "iteration", {"share": draw}, legend=True
+    )
 
 
-def budget_grid(params: Params, frame: pd.DataFrame, where: Where) -> Figure:
+def budget_grid(study: Study, where: Where) -> Figure:
     """Accuracy and ECE on test at every epoch, a line per seed, a dot where validation chose; the paper's dashed."""
-    here = where.rows_of(frame)
+    here = where.rows_of(study.plots["budget"])
     lines, methods = {}, {}
-    for entry in entries(params):
+    for entry in entries(study.params):
         rows = here[here["row"] == entry.row]
         rows = rows[rows["branch"] == entry.branch] if entry.branch else rows[rows["reported"].astype(bool)]
         methods[entry.key] = entry.method
@@ -131,11 +134,12 @@ def budget_grid(params: Params, frame: pd.DataFrame, where: Where) -> Figure:
     dashed = ", dashed: published (50 epochs)" if where.real else ""
     title = f"Test at every epoch; thin: seed, thick: mean, dot: chosen by validation{dashed}. {where.title}"
     draws = {metric_name(metric): partial(draw, metric=metric) for metric in ("acc", "ece")}
-    return panel_grid(shown_rows(params), lines, title, "epoch", draws)
+    return panel_grid(shown_rows(study.params), lines, title, "epoch", draws)
 
 
-def confusion_grid(params: Params, frame: pd.DataFrame, where: Where) -> Figure:
+def confusion_grid(study: Study, where: Where) -> Figure:
     """Rows are true classes of the open test set, each a share of its records; nothing right can be said of unseen."""
+    frame = study.plots["confusion"]
     by_row = where.by_row(frame)
 
     def draw(axes: Axes, row: str, lines: pd.DataFrame) -> None:
@@ -154,4 +158,4 @@ def confusion_grid(params: Params, frame: pd.DataFrame, where: Where) -> Figure:
     classes = most.groupby("true", sort=False)["count"].sum()
     records = ", ".join(f"{name} {count:,}" for name, count in classes.items())
     title = f"Confusion on the open test set, all seeds, as share of each true class. {where.title}"
-    return panel_grid(shown_rows(params), by_row, title, f"predicted (records: {records})", {"true": draw})
+    return panel_grid(shown_rows(study.params), by_row, title, f"predicted (records: {records})", {"true": draw})

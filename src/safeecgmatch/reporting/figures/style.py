@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import zlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from textwrap import fill
 from typing import Any
@@ -17,10 +16,8 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from safeecgmatch.config import PROPOSED, Params
-from safeecgmatch.reporting.names import data_name, is_generated
-from safeecgmatch.reporting.results import Results
 from safeecgmatch.reporting.rows import entries
-from safeecgmatch.reporting.statistics import Summary
+from safeecgmatch.reporting.study import Where, places
 
 # A row's colour and marker are its own in every figure of every report. Red is SafeECGMatch: dark in its main run,
 # pale in another reading of the temperatures.
@@ -60,45 +57,6 @@ STYLE: dict[Any, Any] = {
 MOST_COLUMNS, FEWEST_COLUMNS = 5, 3
 RASTER_DPI = 200
 WIDTH, LINE = 8.2, 120  # inches, and characters of a headline
-
-
-@dataclass(frozen=True)
-class Where:
-    """A dataset and an OOD level, as figures name them."""
-
-    dataset: str
-    ood: int
-    data: str
-    real: bool  # not generated
-
-    @property
-    def title(self) -> str:
-        return f"{self.data}, {self.ood} % OOD"
-
-    @property
-    def ending(self) -> str:
-        return f"{self.dataset}_{self.ood}"
-
-    def rows_of(self, frame: pd.DataFrame) -> pd.DataFrame:
-        return frame[(frame["dataset"] == self.dataset) & (frame["ood"] == self.ood)]
-
-    def by_row(self, frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
-        return {str(row): lines for row, lines in self.rows_of(frame).groupby("row", sort=False)}
-
-    def value(self, results: Results, row: str, metric: str, scaling: str = "none") -> Summary | None:
-        """Over the seeds of a row, as plots/ names it."""
-        return results.value(self.dataset, row, self.ood, metric, scaling)
-
-    def seeds(self, results: Results, row: str, metric: str, scaling: str = "none") -> list[float]:
-        return list(results.by_seed(self.dataset, row, self.ood, metric, scaling).values())
-
-
-def places(params: Params) -> list[Where]:
-    return [
-        Where(dataset, ood, data_name(params, dataset).name, not is_generated(params, dataset))
-        for dataset in params.grid.datasets
-        for ood in params.grid.ood_levels
-    ]
 
 
 def settings_of(params: Params, frame: pd.DataFrame) -> list[Where]:
