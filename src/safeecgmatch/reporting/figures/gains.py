@@ -20,6 +20,7 @@ from safeecgmatch.reporting.figures.style import (
     GREY,
     VERMILLION,
     WIDTH,
+    columns_of,
     look,
     set_headline,
     silence,
@@ -54,7 +55,7 @@ def gain_panels(
 ) -> tuple[Figure, list[tuple[Axes, Where, str]]]:
     """A panel per setting and metric, a line per name, the margin as a grey band."""
     margin = load_claims().margin
-    columns = min(len(params.grid.ood_levels), len(shown))
+    columns = columns_of(params, shown)
     rows = -(-len(shown) // columns)
     figure = Figure(figsize=(WIDTH, height * rows + 0.9), layout="constrained")
     panels = list(figure.subplots(rows, len(METRICS) * columns, squeeze=False, sharey=True).ravel())

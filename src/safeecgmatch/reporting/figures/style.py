@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from textwrap import fill
@@ -117,11 +118,17 @@ def set_headline(figure: Figure, text: str, **options: Any) -> int:
     return lines.count("\n") + 1
 
 
+def columns_of(params: Params, shown: list[Where]) -> int:
+    """As many as a dataset has settings; datasets of one setting share a row."""
+    most = max(Counter(where.dataset for where in shown).values())
+    return most if most > 1 else min(len(params.grid.ood_levels), len(shown))
+
+
 def setting_panels(
     params: Params, shown: list[Where], height: float, **options: Any
 ) -> tuple[Figure, list[tuple[Axes, Where]]]:
     """A panel for each of these settings; where all are shown, a row of panels per dataset."""
-    columns = min(len(params.grid.ood_levels), len(shown))
+    columns = columns_of(params, shown)
     rows = -(-len(shown) // columns)
     figure = Figure(figsize=(WIDTH, height * rows + 0.4), layout="constrained")
     panels = list(figure.subplots(rows, columns, squeeze=False, **options).ravel())
