@@ -223,7 +223,7 @@ def claims(
     """Print the paper's claims with their verdicts, or the evidence behind one, from a study's report.
 
     Without --study: the study of params.yaml if its data are real, else the one with the most trained cells among the
-    reports on real data. The rules stand in src/safeecgmatch/reporting/claims.yaml and were fixed before the study was
+    reports on real data. The rules are in src/safeecgmatch/reporting/claims.yaml and were fixed before the study was
     trained. Generated data give no verdict.
 
     \b

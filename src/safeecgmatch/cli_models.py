@@ -1,4 +1,4 @@
-"""The commands `safeecgmatch predict` and `safeecgmatch model`; slow imports stand inside them.
+"""The commands `safeecgmatch predict` and `safeecgmatch model`; slow imports are inside them.
 
 Beside cli.py and in no package, because these commands join predicting/ and tracking/.
 """

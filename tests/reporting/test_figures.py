@@ -14,8 +14,17 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from safeecgmatch.reporting.figures import all_figures, gains, overview, panels
-from safeecgmatch.reporting.figures.style import LOOKS, STYLE, line_of, look, save, shown_rows, within_unit
-from safeecgmatch.reporting.study import PLOTS, Study, Where
+from safeecgmatch.reporting.figures.style import (
+    LOOKS,
+    STYLE,
+    line_of,
+    look,
+    save,
+    settings_of,
+    shown_rows,
+    within_unit,
+)
+from safeecgmatch.reporting.study import PLOTS, Study, Where, places
 from tests.reporting.conftest import MadeUp
 from tests.reporting.synthetic import BASELINES, make_params, paper_params
 
@@ -63,7 +72,7 @@ def test_a_method_looks_the_same_in_every_study_and_like_no_other(study: MadeUp)
     assert tuple(look("uda").values()) not in LOOKS.values()
     few = make_params(grid={"methods": ["calimatch"]})
     assert list(shown_rows(few)) == ["calimatch", "safeecgmatch@fused", "safeecgmatch@time"]
-    axes = overview.tradeoff_figure(replace(study.evaluation, params=few)).axes[0]
+    axes = overview.tradeoff_figure(replace(study.evaluation, params=few), places(few)).axes[0]
     assert drawn(axes)["CaliMatch"].get_color() == look("calimatch")["color"]
 
 
@@ -80,7 +89,7 @@ def test_safeecgmatch_alone_is_red() -> None:
 
 
 def test_tradeoff_of_generated_data_shows_ours_alone_on_shared_axes(study: MadeUp, found: Study) -> None:
-    figure = overview.tradeoff_figure(found)
+    figure = overview.tradeoff_figure(found, places(found.params))
     axes = figure.axes
     assert "study demo, protocol paper" in figure.get_suptitle() and "published" not in figure.get_suptitle()
     assert [a.get_title() for a in axes] == [
@@ -98,7 +107,7 @@ def test_tradeoff_of_generated_data_shows_ours_alone_on_shared_axes(study: MadeU
 
 
 def test_tradeoff_joins_the_readings_that_differ_in_one_choice(study: MadeUp, found: Study) -> None:
-    axes = overview.tradeoff_figure(found).axes[0]
+    axes = overview.tradeoff_figure(found, places(found.params)).axes[0]
     names = {tuple(line.get_xydata()[0]): label for label, line in drawn(axes).items()}
     joined = [line for line in axes.lines if len(line.get_xdata()) == 2 and line.get_linewidth() > 0.7]
     pairs = [{names[tuple(end)][14:-1] for end in line.get_xydata()} for line in joined]
@@ -109,7 +118,7 @@ def test_tradeoff_joins_the_readings_that_differ_in_one_choice(study: MadeUp, fo
 
 
 def test_tradeoff_of_real_data_has_the_published_points_hollow_in_the_same_panel(found: Study) -> None:
-    figure = overview.tradeoff_figure(real(found))
+    figure = overview.tradeoff_figure(real(found), places(paper_params()))
     assert len(figure.axes) == 4 and figure.get_suptitle().endswith("hollow: published")
     star = drawn(figure.axes[0])["SafeECGMatch (published)"]
     assert star.get_xydata()[0] == pytest.approx([0.045, 0.852]) and star.get_markerfacecolor() == "none"
@@ -177,12 +186,12 @@ def test_a_method_without_runs_says_so(study: MadeUp) -> None:
     lines = study.evaluation.plots["training"]
     plots = {"training": lines[lines["row"] != "adello"]}
     figure = panels.training_grid(replace(study.evaluation, plots=plots), HERE)
-    assert "No runs: Adello." in [text.get_text() for text in figure.texts]
+    assert "No runs yet: Adello." in [text.get_text() for text in figure.texts]
     assert "Adello" not in [axes.get_title() for axes in figure.axes]
 
 
 def test_purity_shows_every_seed_and_method(study: MadeUp, found: Study) -> None:
-    axes = overview.purity_figure(found).axes[3]
+    axes = overview.purity_figure(found, places(found.params)).axes[3]
     assert [len(line.get_xdata()) for line in axes.lines[1:]] == [0] + [2] * 12  # Supervised accepts nothing
     assert axes.lines[0].get_xdata()[0] == 0.6
 
@@ -190,8 +199,8 @@ def test_purity_shows_every_seed_and_method(study: MadeUp, found: Study) -> None
 def test_curves_are_of_every_row_and_the_best_five_have_colours(study: MadeUp, found: Study) -> None:
     refusal, roc = (study.evaluation.plots[name] for name in ("refusal", "roc"))
     for figure, frame, x, y in (
-        (overview.refusal_figure(found), refusal, "refused", "accuracy"),
-        (overview.roc_figure(found), roc, "fpr", "tpr"),
+        (overview.refusal_figure(found, places(found.params)), refusal, "refused", "accuracy"),
+        (overview.roc_figure(found, places(found.params)), roc, "fpr", "tpr"),
     ):
         axes = figure.axes[3]
         curves = [line for line in axes.lines if len(line.get_xdata()) > 2]
@@ -212,7 +221,7 @@ def test_curves_are_of_every_row_and_the_best_five_have_colours(study: MadeUp, f
 def test_the_roc_legend_has_the_auroc_of_the_tables_or_of_the_curve(study: MadeUp, found: Study) -> None:
     unknown = replace(found, metrics=found.metrics[found.metrics["metric"] != "auroc"])
     for known in (found, unknown):
-        legend = overview.roc_figure(known).axes[3].get_legend()
+        legend = overview.roc_figure(known, places(known.params)).axes[3].get_legend()
         assert legend
         label, _, value = legend.get_texts()[0].get_text().replace("\n", " ").rpartition(" ")
         row = next(row for row, name in shown_rows(study.params).items() if name == label)
@@ -223,45 +232,56 @@ def test_the_roc_legend_has_the_auroc_of_the_tables_or_of_the_curve(study: MadeU
 def test_scatter_needs_real_data(study: MadeUp, found: Study) -> None:
     assert "paper_vs_ours" not in all_figures(found, gains_frame(generated=True))
     assert "paper_vs_ours" in all_figures(real(found), gains_frame(generated=True))
-    figure = overview.scatter_figure(real(found))
+    figure = overview.scatter_figure(real(found), places(paper_params()))
     assert len(figure.axes) == 8
     assert figure.axes[0].lines[-2].get_xdata()[0] == pytest.approx(0.852)  # SafeECGMatch, published; then the diagonal
 
 
 @pytest.mark.parametrize("generated", [True, False])
 def test_forest_draws_intervals_and_says_what_data(study: MadeUp, generated: bool) -> None:
-    figure = gains.forest_figure(study.params, gains_frame(generated))
+    frame = gains_frame(generated)
+    figure = gains.forest_figure(study.params, frame, settings_of(study.params, frame))
     assert ("generated data" in figure.get_suptitle()) == generated
     acc = next(axes for axes in figure.axes if axes.get_title() == "Generated (PTB-XL)\n60 % OOD, ACC")
     assert [0.01, 0.03] in [list(line.get_xdata()) for line in acc.lines]
-    assert sum(any(t.get_text() == gains.UNPAIRED for t in axes.texts) for axes in figure.axes) == 6
-
-
-def test_a_setting_without_any_run_is_one_line(study: MadeUp) -> None:
-    nowhere = Where("cinc21", 15, "CinC21", True)
-    figure = panels.confusion_grid(study.evaluation, nowhere)
-    assert not figure.axes and [text.get_text() for text in figure.texts[-1:]] == ["No runs."]
-    assert figure.get_figheight() < 1
+    assert len(figure.axes) == 2  # the other settings are named in a sentence
+    headline = " ".join(figure.get_suptitle().split())
+    assert headline.endswith(
+        "fewer than two pairs of seeds: Generated (PTB-XL) 30 %, Generated (CinC21) 30 %, Generated (CinC21) 60 %"
+    )
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("kept", [0, 1])
-def test_every_figure_can_be_drawn_from_nothing_and_from_one_run(study: MadeUp, kept: int) -> None:
+@pytest.mark.parametrize("kept", [0, 1, 3])
+def test_figures_and_panels_are_of_the_settings_that_have_runs(study: MadeUp, kept: int) -> None:
     def few(frame: pd.DataFrame) -> pd.DataFrame:
-        return frame[(frame["row"] == "fixmatch") & (frame["ood"] == 60) & (frame["seed"] == 1)] if kept else frame[:0]
+        first = frame[(frame["row"] == "fixmatch") & (frame["seed"] == 1)]
+        return first[[place in settings for place in zip(first["dataset"], first["ood"], strict=True)]]
 
+    settings = [("ptbxl", 30), ("ptbxl", 60), ("cinc21", 60)][-kept:] if kept else []
     told = study.evaluation
     plots = {name: few(told.plots[name]) for name in PLOTS if name != "corpus"}
     seen = Study(paper_params(), few(told.metrics), told.runs, told.contrasts[:0], plots)
     figures = all_figures(seen, gains_frame()[:0])
+    overall = ["tradeoff", "paper_vs_ours", "purity", "refusal", "roc"]
+    grids = [
+        f"{name}_{dataset}_{ood}"
+        for dataset, ood in settings
+        for name in ("reliability", "budget", "training", "confusion")
+    ]
+    assert list(figures) == ([*overall, *grids] if kept else [])
     with rc_context(STYLE):
-        for make in figures.values():
-            make().draw_without_rendering()
+        for name, make in figures.items():
+            figure = make()
+            figure.draw_without_rendering()
+            if name in overall:
+                assert len(figure.axes) == kept * (1 + (name == "paper_vs_ours"))
+                assert ("no runs yet: PTB-XL 30 %" in " ".join(figure.get_suptitle().split())) == (kept == 1)
 
 
 def test_the_same_figure_has_the_same_bytes_and_no_date(study: MadeUp, found: Study, tmp_path: Path) -> None:
     for name in ("first", "second"):
-        save(overview.purity_figure(found), tmp_path, name)
+        save(overview.purity_figure(found, places(found.params)), tmp_path, name)
     for ending in ("png", "pdf"):
         one, other = ((tmp_path / f"{name}.{ending}").read_bytes() for name in ("first", "second"))
         assert one == other and b"CreationDate" not in one
@@ -298,7 +318,7 @@ def test_budget_shows_every_seed_what_validation_chose_and_the_papers_value(stud
 
 
 def test_effects_draw_the_intervals_of_the_contrasts(study: MadeUp, found: Study) -> None:
-    figure = gains.effects_figure(found)
+    figure = gains.effects_figure(found, gains.with_effects(found))
     frame = study.evaluation.contrasts
     acc = figure.axes[2]  # PTB-XL, 60 %
     labels = [text.get_text() for text in figure.axes[0].get_yticklabels()]

@@ -62,7 +62,7 @@ def test_what_was_not_tested_says_why_in_one_sentence() -> None:
     study = planted_study(np.random.default_rng(5), {}, ["supervised", "calimatch"], [("ptbxl", 60)])
     text = " ".join(claims_text(judge(study), [], WIDTH).split())
     assert "-> Only 1 of 12 methods have 2 common seeds." in text
-    assert "-> Fewer than 2 common seeds of SafeECGMatch (fused) and SCOMatch, and 7 more reasons like it." in text
+    assert "-> Fewer than 2 common seeds of SafeECGMatch (fused) and SCOMatch, and so on for 7 other" in text
 
 
 def test_every_comparison_is_a_line_of_a_table_that_fits(judged: dict[str, Judgement]) -> None:

@@ -192,18 +192,18 @@ def test_one_seed_no_rival_or_no_run_is_no_verdict() -> None:
     rng = np.random.default_rng(2)
     one = judged(planted_study(rng, own(acc=0.3, ece=0.3), seeds=1))
     assert {one[name].verdict for name in ("C1", "C2", "C5", "C8", "C11", "C12")} == {"not tested"}
-    assert "fewer than 2 common seeds" in one["C2"].evidence
+    assert "Fewer than 2 common seeds" in one["C2"].evidence
     alone = judged(planted_study(rng, own(acc=0.3, ece=0.3), OWN))
     assert {alone[name].verdict for name in ("C1", "C2", "C5", "C6", "C7", "C11")} == {"not tested"}
     fewer = judged(planted_study(rng, own(acc=0.3, ece=0.3), [row for row in ROWS if row != "adello"]), "C1")["C1"]
-    assert fewer.verdict == "not tested" and "only 11 of 12 methods" in fewer.evidence
+    assert fewer.verdict == "not tested" and "Only 11 of 12 methods" in fewer.evidence
 
 
 def test_generated_data_get_audits_and_no_verdict() -> None:
     generated = judged(planted_study(np.random.default_rng(4), own(acc=0.3, ece=0.3), params=make_params()))
     assert {name for name, found in generated.items() if found.verdict != "not tested"} == {"C3"}
     assert generated["C3"].verdict == "refuted" and "CompleMatch has 0.786" in generated["C3"].evidence
-    assert "generated data, no verdict" in generated["C5"].evidence and "0 of 16 columns" in generated["C5"].evidence
+    assert "Generated data, no verdict" in generated["C5"].evidence and "0 of 16 columns" in generated["C5"].evidence
     assert all(not found.size for found in generated.values())
     assert forest_frame(planted_study(np.random.default_rng(4), {}, params=make_params()))["generated"].all()
 

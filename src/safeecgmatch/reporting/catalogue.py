@@ -35,10 +35,8 @@ CHOICE_NOTE = (
 )
 PAPER_METRICS = ("acc", "ece", "ace", "sce")
 MEASURED = ("acc", "ece", ("ece", "posthoc"), "auroc")  # of what the study was designed to tell apart
-TRAINED = (
-    "accepted", "accepted_unseen", "accepted_second", "t_class", "t_ova", "t_class_second", "t_ova_second",
-    "teacher_accuracy",
-)  # fmt: skip
+ACCEPTED = ("accepted", "accepted_unseen", "accepted_second", "teacher_accuracy")
+TEMPERATURES = ("t_class", "t_ova", "t_class_second", "t_ova_second")
 
 
 def equal_rows_note(study: Study, rows: list[Row], dataset: str) -> list[str]:
@@ -119,6 +117,12 @@ def further_tables(study: Study) -> list[Table]:
     params = study.params
     datasets, methods = params.grid.datasets, rows_of.methods(params)
     rows, shown = rows_of.method_rows(params, methods), our_runs(study, datasets)
+    trained = rows_of.training_rows(params)
+    tempered = {
+        row.key
+        for row, dataset in product(trained, datasets)
+        if study.value(dataset, row.key, row.ood, "t_class", TRAINING)
+    }
     return [
         make_table(
             study,
@@ -173,12 +177,21 @@ def further_tables(study: Study) -> list[Table]:
             "table9_training",
             "what was accepted",
             f"Trainings on {shown}. Accepted: share of the offered pool records that got a pseudo-label, over the "
-            "whole run; Unseen: share of unseen classes among them, to be compared with the pool's share, the OOD "
-            "level; T: last temperatures of the first (or only) and the second branch; Teacher: its last validation "
-            "accuracy. A dash: the method has no such thing.",
-            rows_of.training_rows(params),
-            columns_for(datasets, *product(TRAINED, (TRAINING,))),
+            "whole run, by the first (or only) and the second branch; Unseen: share of unseen classes among them, to "
+            "be compared with the pool's share, the OOD level; Teacher: its last validation accuracy. A dash: the "
+            "method has no such thing.",
+            trained,
+            columns_for(datasets, *product(ACCEPTED, (TRAINING,))),
             [*accepted_as_unseen(params.grid.methods), *warning_notes(study.runs)],
+        ),
+        make_table(
+            study,
+            "table9b_temperatures",
+            "temperatures",
+            f"Temperatures T at the end of the trainings on {shown}, of the classes and of the one-vs-all heads, in "
+            "the first (or only) and the second branch.",
+            [row for row in trained if row.key in tempered] or trained,
+            columns_for(datasets, *product(TEMPERATURES, (TRAINING,))),
         ),
     ]
 

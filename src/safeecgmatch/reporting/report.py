@@ -67,7 +67,7 @@ def page(
         sections.FILES,
         "## Claims",
         *sections.claims_table(judgements, notes(study)),
-        sections.forest(params),
+        sections.forest(params, figures),
         "## Audit of the published numbers",
         "These findings need no training: they follow from the paper's own tables.",
         sections.audit(),
@@ -80,7 +80,7 @@ def page(
         *sections.against_the_paper(params, comparison),
         "## Figures",
         *sections.overview_figures(params, figures),
-        *sections.figures_by_setting(params),
+        *sections.figures_by_setting(params, figures),
         "## Cost",
         sections.cost(params, study.runs),
         "## Sizes of the splits",
@@ -103,7 +103,7 @@ def write_tables(folder: Path, study: Study, tables: list[Table], comparison: pd
     (folder / "paper_vs_ours.md").write_text(comparison_markdown(comparison, source, remark), encoding="utf-8")
     comparison[CSV].to_csv(folder / "paper_vs_ours.csv", index=False)
     shutil.copyfile(BIBLIOGRAPHY, folder / BIBLIOGRAPHY.name)
-    named = {"title": tex(title(params).replace("`", "")), "tables": tables, "bibliography": bibliography()}
+    named = {"title": tex(title(params).replace("`", "")), "tables": tables, "bibliography": bibliography(), "tex": tex}
     (folder / "appendix.tex").write_text(render("appendix.tex.j2", **named), encoding="utf-8")
 
 

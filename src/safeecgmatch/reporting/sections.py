@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pandas as pd
 
 from safeecgmatch.config import PROPOSED, Params
@@ -103,11 +105,12 @@ def claims_table(judgements: list[Judgement], notes: list[str]) -> list[str]:
         size = " at this size" if judgement.size else ""
         claim = f"“{judgement.claim.plain}” {judgement.claim.place}"
         lines.append([judgement.id, claim, f"**{judgement.verdict}**{size}{reading}", judgement.evidence])
+    counts = Counter(judgement.verdict for judgement in judgements)
     return [
-        *notes,
-        *(f"“At this size” {size}" for size in at_this_size(judgements)),
-        GAINS,
+        f"Of {len(judgements)} claims: {', '.join(f'{count} {verdict}' for verdict, count in counts.items())}. {GAINS}",
         words(["", "Claim", "Verdict", "Evidence"], lines),
+        *(f"“At this size” {size}" for size in at_this_size(judgements)),
+        *notes,
     ]
 
 
@@ -243,12 +246,15 @@ def overview_figures(params: Params, names: list[str]) -> list[str]:
     return [picture(name, caption) for name, caption in captions.items() if name in names]
 
 
-def figures_by_setting(params: Params) -> list[str]:
+def figures_by_setting(params: Params, names: list[str]) -> list[str]:
     parts: list[str] = []
     for where in places(params):
+        if f"reliability_{where.ending}" not in names:
+            parts += [f"### {where.title}", "No runs yet."]
+            continue
         dashed = "; dashed: published" if where.real else ""
         parts += [
-            f"### {data_name(params, where.dataset).name}, {where.ood} % OOD",
+            f"### {where.title}",
             picture(f"reliability_{where.ending}", "Reliability: accuracy and number of records by confidence."),
             picture(
                 f"budget_{where.ending}",
@@ -260,6 +266,8 @@ def figures_by_setting(params: Params) -> list[str]:
     return parts
 
 
-def forest(params: Params) -> str:
+def forest(params: Params, names: list[str]) -> str:
+    if "forest" not in names:
+        return "Paired gains of SafeECGMatch are drawn here when two seeds of it and of another method are trained."
     generated = "" if all(where.real for where in places(params)) else NO_CLAIM
     return picture("forest", f"Paired gains of SafeECGMatch over each method, with 95 % intervals.{generated}")

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from safeecgmatch.reporting.checks import CheckResult, Part, extremes, power_of, reasons, row_label
 from safeecgmatch.reporting.names import metric_name
 from safeecgmatch.reporting.study import Study, report_folder
-from safeecgmatch.reporting.verdicts import GAINS, Judgement, ReadingVerdict, at_this_size
+from safeecgmatch.reporting.verdicts import GAINS, Judgement, ReadingVerdict, at_this_size, lacking
 
 INDENT = " " * 19
 WORDS = {"supported": "Holds", "refuted": "Fails", "inconclusive": "Open"}
@@ -50,9 +50,7 @@ def finding(judged: Judgement) -> str:
     if judged.claim.audit_decides and judged.finding:
         return f"By the paper's own numbers: {judged.finding.text}"
     if judged.verdict == "not tested":
-        first, *further = dict.fromkeys(result.absent for reading in judged.readings for result in reading.deciding)
-        more = f", and {len(further)} more reasons like it" if further else ""
-        return f"{first[0].upper()}{first[1:]}{more}."
+        return lacking(judged.readings)
     size = " at this size" if judged.size else ""
     under = f" under {judged.reading}" if judged.reading else ""
     chosen = [reading for reading in judged.readings if reading.verdict == judged.verdict]

@@ -177,9 +177,16 @@ def _over_readings(study: Study, name: str, claim: Claim, readings: list[Reading
     parts = [
         text.partition(". ")[2] if alone else f"{'; '.join(names).capitalize()}: {text}" for text, names in said.items()
     ]
-    evidence = f"{' '.join(parts)}{audit}"
+    evidence = f"{lacking(readings) if word == 'not tested' else ' '.join(parts)}{audit}"
     size = size_note(study, readings) if word != "not tested" else ""
     return Judgement(name, claim, word, under, evidence, size, readings, finding)
+
+
+def lacking(readings: list[ReadingVerdict]) -> str:
+    """Why no comparison was possible: one reason; `safeecgmatch claims C5` lists all."""
+    first, *further = dict.fromkeys(result.absent for reading in readings for result in reading.deciding)
+    more = f", and so on for {len(further)} other comparison{'s' * (len(further) > 1)}" if further else ""
+    return f"{first[0].upper()}{first[1:]}{more}."
 
 
 def size_note(study: Study, readings: list[ReadingVerdict]) -> str:

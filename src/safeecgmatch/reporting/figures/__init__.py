@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 
 from safeecgmatch.progress import Progress
 from safeecgmatch.reporting.figures import gains, overview, panels
-from safeecgmatch.reporting.figures.style import STYLE, save
-from safeecgmatch.reporting.study import Study, is_real, places
+from safeecgmatch.reporting.figures.style import STYLE, save, settings_of
+from safeecgmatch.reporting.study import Study, Where
 
 GRIDS = {
     "reliability": panels.reliability_grid,
@@ -26,18 +26,23 @@ PROCESSES = 2  # a figure takes half a second
 
 
 def all_figures(study: Study, forest: pd.DataFrame) -> dict[str, Callable[[], Figure]]:
-    """How to draw each figure, by the name of its file, in the report's order."""
-    found: dict[str, Callable[[], Figure]] = {
-        "forest": partial(gains.forest_figure, study.params, forest),
-        "readings": partial(gains.effects_figure, study),
-        "tradeoff": partial(overview.tradeoff_figure, study),
+    """How to draw each figure that has something to show, by the name of its file, in the report's order."""
+    params = study.params
+    trained = settings_of(params, study.plots["reliability"])
+    known = settings_of(params, study.plots["roc"])  # not where the open test set has no unseen record
+    overall: dict[str, tuple[Callable[..., Figure], list[Where]]] = {
+        "forest": (partial(gains.forest_figure, params, forest), settings_of(params, gains.estimates(forest))),
+        "readings": (partial(gains.effects_figure, study), gains.with_effects(study)),
+        "tradeoff": (partial(overview.tradeoff_figure, study), trained),
+        "paper_vs_ours": (partial(overview.scatter_figure, study), [where for where in trained if where.real]),
+        "purity": (partial(overview.purity_figure, study), trained),
+        "refusal": (partial(overview.refusal_figure, study), trained),
+        "roc": (partial(overview.roc_figure, study), known),
     }
-    if is_real(study.params):
-        found["paper_vs_ours"] = partial(overview.scatter_figure, study)
-    found["purity"] = partial(overview.purity_figure, study)
-    found["refusal"] = partial(overview.refusal_figure, study)
-    found["roc"] = partial(overview.roc_figure, study)
-    for where in places(study.params):
+    found: dict[str, Callable[[], Figure]] = {
+        name: partial(make, shown=shown) for name, (make, shown) in overall.items() if shown
+    }
+    for where in trained:
         for name, grid in GRIDS.items():
             found[f"{name}_{where.ending}"] = partial(grid, study, where)
     return found

@@ -20,10 +20,10 @@ from safeecgmatch.reporting.figures.style import (
     legend_below,
     line_of,
     look,
-    say_nothing,
     set_headline,
     setting_panels,
     shown_rows,
+    silence,
     within_unit,
 )
 from safeecgmatch.reporting.names import metric_name
@@ -35,12 +35,12 @@ PUBLISHED = "SafeECGMatch (published)"
 BEST = 5  # curves in colour, and SafeECGMatch at its best
 
 
-def tradeoff_figure(study: Study) -> Figure:
+def tradeoff_figure(study: Study, shown: list[Where]) -> Figure:
     """Accuracy against ECE of every method in every setting, bars one sample std; readings of SafeECGMatch that differ
     in one choice are joined. The paper's means are hollow, and shown only where ours come from the same data. The
     panels of a dataset share their axes.
     """
-    figure, panels = setting_panels(study.params, 3.3)
+    figure, panels = setting_panels(study.params, shown, 3.3)
     first_of: dict[str, Axes] = {}
     for axes, where in panels:
         first = first_of.setdefault(where.dataset, axes)
@@ -50,14 +50,12 @@ def tradeoff_figure(study: Study) -> Figure:
         _tradeoff(axes, study, where)
         axes.set(xlabel="ECE (lower is better)", ylabel="ACC", title=where.title)
         axes.xaxis.set_major_locator(MaxNLocator(6))
-        if not axes.lines:
-            say_nothing(axes)
     legend_below(figure, study.params)
-    hollow = "; hollow: published" if any(where.real for where in places(study.params)) else ""
+    hollow = "; hollow: published" if any(where.real for where in shown) else ""
     set_headline(
         figure,
         f"Accuracy against calibration (study {study.params.profile}, protocol {study.params.protocol}), mean ± "
-        f"standard deviation over seeds{hollow}",
+        f"standard deviation over seeds{hollow}{silence(places(study.params), shown)}",
     )
     return figure
 
@@ -96,10 +94,9 @@ def _best_curves(
     plot: str,
     columns: tuple[str, str],
     score: Callable[[Where, str, pd.Series], float],
-) -> list[Axes]:
-    """The five rows of the highest score, and the best of SafeECGMatch, in their colours; the others grey. Returns the
-    panels with curves."""
-    drawn, labels = [], shown_rows(study.params)
+) -> None:
+    """The five rows of the highest score, and the best of SafeECGMatch, in their colours; the others grey."""
+    labels = shown_rows(study.params)
     for axes, where in panels:
         curves = {
             row: lines.groupby(columns[0])[columns[1]].mean()
@@ -107,9 +104,6 @@ def _best_curves(
             if row in labels
         }
         axes.set_title(where.title)
-        if not curves:
-            say_nothing(axes)
-            continue
         scores = {row: score(where, row, curve) for row, curve in curves.items()}
         ranked = sorted(curves, key=lambda row: -scores[row])
         own = [row for row in ranked if row.startswith(PROPOSED)][:1]
@@ -126,26 +120,26 @@ def _best_curves(
         if len(ranked) > len(shown):
             axes.plot([], [], color=PALE, label="the others")
         axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=6.5, handlelength=1.6)
-        drawn.append(axes)
-    return drawn
 
 
-def refusal_figure(study: Study) -> Figure:
+def refusal_figure(study: Study, shown: list[Where]) -> Figure:
     """The risk-coverage curve turned over: accuracy on what is answered against the share that is refused."""
-    figure, panels = setting_panels(study.params, 2.6, sharey=True)
+    figure, panels = setting_panels(study.params, shown, 2.6, sharey=True)
     columns = ("refused", "accuracy")
-    for axes in _best_curves(panels, study, "refusal", columns, lambda where, row, curve: float(curve.mean())):
+    _best_curves(panels, study, "refusal", columns, lambda where, row, curve: float(curve.mean()))
+    for axes, _ in panels:
         axes.set(xlabel="refused share", ylabel="accuracy on the rest")
-        axes.tick_params(labelleft=True)  # the left panel, which would have them, may be empty
+        axes.label_outer(remove_inner_ticks=False)
     set_headline(
         figure,
         "Refusing the least certain records of the open test set, mean over seeds: the best five by mean accuracy (in "
-        "the legend), and SafeECGMatch's best. An answer for an unseen class is wrong",
+        "the legend), and SafeECGMatch's best. An answer for an unseen class counts as wrong"
+        f"{silence(places(study.params), shown)}",
     )
     return figure
 
 
-def roc_figure(study: Study) -> Figure:
+def roc_figure(study: Study, shown: list[Where]) -> Figure:
     """How well unseen classes are told from seen ones: the share of unseen records that are found against false alarms,
     mean over seeds at each share of false alarms."""
 
@@ -153,22 +147,23 @@ def roc_figure(study: Study) -> Figure:
         known = study.value(where.dataset, row, where.ood, "auroc")
         return known.mean if known else float(np.trapezoid(curve, curve.index))
 
-    figure, panels = setting_panels(study.params, 2.8, subplot_kw={"box_aspect": 1})
-    for axes in _best_curves(panels, study, "roc", ("fpr", "tpr"), auroc):
+    figure, panels = setting_panels(study.params, shown, 2.8, subplot_kw={"box_aspect": 1})
+    _best_curves(panels, study, "roc", ("fpr", "tpr"), auroc)
+    for axes, _ in panels:
         axes.plot([0, 1], [0, 1], ":", color=GREY, linewidth=0.8)
         axes.set(xlabel="seen records called unseen", ylabel="unseen records found")
         axes.set(xlim=(0, 1), ylim=(0, 1.01))
     set_headline(
         figure,
         "Unseen classes in the open test set: ROC curves, mean over seeds; the best five, with AUROC, and "
-        "SafeECGMatch's best",
+        f"SafeECGMatch's best{silence(places(study.params), shown)}",
     )
     return figure
 
 
-def purity_figure(study: Study) -> Figure:
+def purity_figure(study: Study, shown: list[Where]) -> Figure:
     """Share of unseen classes among accepted pool records, a dot per seed, against the pool's own share."""
-    figure, panels = setting_panels(study.params, 3.1, sharey=True)
+    figure, panels = setting_panels(study.params, shown, 3.1, sharey=True)
     rows = trainings(study.params)
     for axes, where in panels:
         axes.axvline(where.ood / 100, color=GREY, linestyle="--", linewidth=1)
@@ -183,23 +178,25 @@ def purity_figure(study: Study) -> Figure:
         axes.set(xlim=(-0.02, 1.02), xlabel="unseen share among accepted", title=where.title)
         axes.set_yticks(range(len(rows)), list(rows.values()))
         axes.set_ylim(len(rows) - 0.4, -0.6)
-    figure.suptitle(
-        "Purity of accepted pseudo-labels, a mark per seed (dashed: the pool's); right: accepted share of the pool"
+    set_headline(
+        figure,
+        "Unseen share among the pool records that were accepted, a mark per seed (dashed: the pool's); right: accepted "
+        f"share of the pool{silence(places(study.params), shown)}",
     )
     return figure
 
 
-def scatter_figure(study: Study) -> Figure:
-    """Our means against the published ones, for the datasets whose records are real (one at least)."""
-    real = [where for where in places(study.params) if where.real]
+def scatter_figure(study: Study, shown: list[Where]) -> Figure:
+    """Our means against the published ones, for settings whose records are real."""
     printed = published("benchmark")
-    figure = Figure(figsize=(WIDTH, 2 * min(WIDTH / len(real), 3) + 1.7), layout="constrained")
-    grid = figure.subplots(2, len(real), squeeze=False)
+    figure = Figure(figsize=(WIDTH, 2 * min(WIDTH / len(shown), 2.5) + 1.7), layout="constrained")
+    grid = figure.subplots(2, len(shown), squeeze=False)
     for metric, line in zip(("acc", "ece"), grid, strict=True):
-        for axes, where in zip(line, real, strict=True):
+        for axes, where in zip(line, shown, strict=True):
             _scatter(axes, study, where, metric, printed)
     legend_below(figure, study.params)
-    figure.suptitle("Our means against the published ones; dotted: equal")
+    real = [where for where in places(study.params) if where.real]
+    set_headline(figure, f"Our means against the published ones; dotted: equal{silence(real, shown)}")
     return figure
 
 
@@ -215,9 +212,6 @@ def _scatter(axes: Axes, study: Study, where: Where, metric: str, printed: Mappi
                 markeredgecolor="black", markeredgewidth=0.5, label=entry.label,
             )  # fmt: skip
     axes.set(title=where.title.replace(", ", "\n"), box_aspect=1)
-    if not ends:
-        say_nothing(axes)
-        return
     room = 0.06 * (max(ends) - min(ends)) + 0.005
     both = (min(ends) - room, max(ends) + room)
     axes.plot(both, both, ":", color=GREY, linewidth=0.8)

@@ -87,7 +87,7 @@ def training_grid(study: Study, where: Where) -> Figure:
                 low, high = within_unit(means[column], spread[column])
                 axes.fill_between(means.index, low, high, color=colour, alpha=0.13, linewidth=0)
         axes.axhline(where.ood / 100, color=GREY, linewidth=0.6)
-        axes.set(ylim=(0, 1), yticks=[0, 0.5, 1])
+        axes.set(ylim=(-0.04, 1.04), yticks=[0, 0.5, 1])  # a line at 0 or 1 is seen whole
         axes.set_xlim(left=0)
         axes.xaxis.set_major_locator(MaxNLocator(3, integer=True))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from textwrap import fill
@@ -59,6 +60,17 @@ RASTER_DPI = 200
 WIDTH, LINE = 8.2, 120  # inches, and characters of a headline
 
 
+def settings_of(params: Params, frame: pd.DataFrame) -> list[Where]:
+    """Where a frame has lines: a study in progress has empty settings, of which no panel is drawn."""
+    return [where for where in places(params) if len(where.rows_of(frame))]
+
+
+def silence(wanted: list[Where], shown: list[Where], why: str = "no runs yet") -> str:
+    """The end of a headline: which settings have no panel, and why."""
+    missing = [f"{where.data} {where.ood} %" for where in wanted if where not in shown]
+    return f"; {why}: {', '.join(missing)}" if missing else ""
+
+
 def shown_rows(params: Params) -> dict[str, str]:
     """Every row of Table 3 with its label, as plots/ names it."""
     return {entry.key: entry.label for entry in entries(params)}
@@ -101,23 +113,28 @@ def legend_below(figure: Figure, params: Params) -> None:
 def set_headline(figure: Figure, text: str, **options: Any) -> int:
     """In lines of about the same length; returns their number."""
     number = -(-len(text) // LINE)
-    lines = fill(text, LINE if number == 1 else len(text) // number + 10)
+    lines = fill(text, LINE if number == 1 else len(text) // number + 10, break_on_hyphens=False)
     figure.suptitle(lines, **options)
     return lines.count("\n") + 1
 
 
-def say_nothing(axes: Axes) -> None:
-    axes.text(0.5, 0.5, "no runs", ha="center", va="center", transform=axes.transAxes, color=GREY)
-    axes.tick_params(left=False, bottom=False, labelleft=False, labelbottom=False)
-    axes.grid(visible=False)
+def columns_of(params: Params, shown: list[Where]) -> int:
+    """As many as a dataset has settings; datasets of one setting share a row."""
+    most = max(Counter(where.dataset for where in shown).values())
+    return most if most > 1 else min(len(params.grid.ood_levels), len(shown))
 
 
-def setting_panels(params: Params, height: float, **options: Any) -> tuple[Figure, list[tuple[Axes, Where]]]:
-    """A panel per dataset and OOD level, a row of panels per dataset."""
-    rows = len(params.grid.datasets)
+def setting_panels(
+    params: Params, shown: list[Where], height: float, **options: Any
+) -> tuple[Figure, list[tuple[Axes, Where]]]:
+    """A panel for each of these settings; where all are shown, a row of panels per dataset."""
+    columns = columns_of(params, shown)
+    rows = -(-len(shown) // columns)
     figure = Figure(figsize=(WIDTH, height * rows + 0.4), layout="constrained")
-    panels = figure.subplots(rows, len(params.grid.ood_levels), squeeze=False, **options).ravel()
-    return figure, list(zip(panels, places(params), strict=True))
+    panels = list(figure.subplots(rows, columns, squeeze=False, **options).ravel())
+    for empty in panels[len(shown) :]:
+        empty.remove()
+    return figure, list(zip(panels, shown, strict=False))
 
 
 def panel_grid(
@@ -136,17 +153,15 @@ def panel_grid(
     shown = [row for row in labels if row in lines]
     silent = [label.replace(" ", "\u00a0") for row, label in labels.items() if row not in lines]  # not to be broken
     blocks = -(-len(shown) // MOST_COLUMNS)
-    columns = max(-(-len(shown) // max(blocks, 1)), FEWEST_COLUMNS)
-    note = fill(f"No runs: {', '.join(silent)}." if shown else "No runs.", 140) if silent else ""
+    columns = max(-(-len(shown) // blocks), FEWEST_COLUMNS)
+    note = fill(f"No runs yet: {', '.join(silent)}.", 140, break_on_hyphens=False) if silent else ""
     figure = Figure()
     title_end = 0.15 + 0.15 * set_headline(figure, title, va="top")
     head, foot = title_end + 0.3 + 0.13 * len(note.splitlines()), 0.8 if legend else 0.55
-    height = blocks * (1.15 * len(draws) + 0.5) + head + (foot if shown else 0)
+    height = blocks * (1.15 * len(draws) + 0.5) + head + foot
     figure.set_size_inches(WIDTH, height)
     figure.suptitle(figure.get_suptitle(), y=1 - 0.12 / height)
     figure.text(0.5, 1 - title_end / height, note, ha="center", va="top", fontsize=7, color=GREY)
-    if not shown:
-        return figure
     grid = figure.add_gridspec(
         blocks, columns, left=0.6 / WIDTH, right=1 - 0.1 / WIDTH, top=1 - head / height, bottom=foot / height,
         wspace=0.12, hspace=0.5 / (1.15 * len(draws)),
