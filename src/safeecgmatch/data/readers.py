@@ -201,7 +201,8 @@ class Archive:
         path, beside = self.folder / header, header.rpartition("/")[0]
         files = {line[0]: f"{beside}/{line[0]}" if beside else line[0] for line in lines[1:] if line[0] != "~"}
         _refuse_foreign_files(lines, path)
-        if not lines or len(lines[0]) < 3 or not lines[0][2][0].isdecimal():
+        words = [*(lines[0] if lines else []), "", "", ""]
+        if words[1].isdecimal() and not words[2][:1].isdecimal():
             raise Unreadable(f"{path.name} states no sampling rate")  # wfdb would take 250 Hz
         plain = parse_header(lines)
         if plain is not None:
