@@ -10,9 +10,10 @@ import pytest
 
 from safeecgmatch.cells import Cell, cells
 from safeecgmatch.config import Params
-from safeecgmatch.errors import UserError
+from safeecgmatch.errors import DamagedFile, UserError
 from safeecgmatch.reporting.earlier import read_earlier
 from safeecgmatch.reporting.evaluate import evaluate, write_evaluation
+from safeecgmatch.reporting.study import read_study
 from tests.reporting.synthetic import make_params, write_cell
 
 SMALL = {
@@ -88,6 +89,26 @@ def test_lines_of_other_params_or_data_are_not_kept(tmp_path: Path) -> None:
     runs = result.runs.set_index("cell")["state"]
     assert set(runs.index[runs == "missing"]) == gone
     assert not gone & set(result.metrics["cell"])
+
+
+def test_a_damaged_report_and_a_study_that_diverged_are_one_sentence(tmp_path: Path) -> None:
+    params = make_params(**SMALL)
+    write(cells(params), params, tmp_path)
+    report(params, tmp_path, tmp_path / "report")
+    whole = files(tmp_path / "report")
+    for name in ("runs.csv", "metrics.csv", "plots/roc.csv", "contrasts.csv"):
+        for content, reason in ((b"", "No columns"), (b"a,b\n1,2\n", "no column"), (b"\xff\n", "decode")):
+            (tmp_path / "report" / name).write_bytes(content)
+            if name != "contrasts.csv":
+                with pytest.raises(DamagedFile, match=f"{name} is damaged .*{reason}"):
+                    read_earlier(tmp_path / "report", cells(params), hash_of)
+            with pytest.raises(DamagedFile, match=f"{name} is damaged .*{reason}"):
+                read_study(params, tmp_path / "report")
+        (tmp_path / "report" / name).write_bytes(whole[name])
+    only = [cell for cell in cells(params) if cell.path == DIVERGED]
+    write(only, params, tmp_path / "diverged")
+    with pytest.raises(UserError, match="Every cell that has been trained diverged"):
+        report(params, tmp_path / "diverged", tmp_path / "diverged" / "report")
 
 
 def test_no_report_or_one_of_another_format_gives_nothing(tmp_path: Path) -> None:

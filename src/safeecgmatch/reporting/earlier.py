@@ -14,6 +14,8 @@ import pandas as pd
 
 from safeecgmatch.cells import Cell
 from safeecgmatch.reporting.stored import KEY
+from safeecgmatch.reporting.study import FRAMES as COLUMNS
+from safeecgmatch.reporting.study import read_frame
 
 Frames = dict[str, pd.DataFrame]
 
@@ -54,7 +56,7 @@ def reported(folder: Path, wanted: list[Cell], hash_of: Callable[[Cell], str]) -
     there is no report, or one of another format."""
     if not all(file_of(folder, name).is_file() for name in FRAMES):
         return {}
-    runs = pd.read_csv(folder / "runs.csv")
+    runs = read_frame(folder / "runs.csv", COLUMNS["runs"])
     known = runs[runs["state"] != "missing"].set_index("cell")["config_hash"].to_dict()
     return {cell.path: known[cell.path] for cell in wanted if cell.path in known and hash_of(cell) == known[cell.path]}
 
@@ -64,14 +66,14 @@ def read_earlier(folder: Path, wanted: list[Cell], hash_of: Callable[[Cell], str
     same = reported(folder, wanted, hash_of)
     if not same:
         return {}
-    runs, metrics = pd.read_csv(folder / "runs.csv"), pd.read_csv(file_of(folder, "metrics"))
+    runs, metrics = (read_frame(folder / f"{name}.csv", COLUMNS[name]) for name in ("runs", "metrics"))
     found = {path: Earlier(dict(runs[runs["cell"] == path].iloc[0].items()), {}) for path in same}
     named = [*KEY, "config_hash"]  # a row that was derived from a cell has its hash
     owners = pd.concat([runs[named], metrics[named]]).drop_duplicates()
     paths = {config_hash: path for path, config_hash in same.items()}
     owners = owners.assign(path=owners["config_hash"].map(paths)).dropna(subset="path").drop(columns="config_hash")
     for name in FRAMES:
-        frame = metrics if name == "metrics" else pd.read_csv(file_of(folder, name))
+        frame = metrics if name == "metrics" else read_frame(file_of(folder, name), KEY)
         if not frame.empty:
             of_cell = frame[KEY].assign(row=frame["row"].str.split("@").str[0]).merge(owners, on=KEY, how="left")
             for path, lines in frame.groupby(of_cell["path"].to_numpy()):

@@ -187,6 +187,8 @@ def evaluate(
     foreign = sentence(passed_over)
     if not found:
         raise UserError(f"No cell of params.yaml has been trained in {runs}; run `dvc repro` first.{foreign}")
+    if not any("metrics" in one for one in found):
+        raise UserError(f"Every cell that has been trained diverged; summary.json in its folder says why.{foreign}")
     if foreign:
         print(f"warning:{foreign}", file=sys.stderr)
     frames = {name: joined([one[name] for one in found if name in one]) for name in FRAMES}

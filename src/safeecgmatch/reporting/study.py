@@ -7,6 +7,7 @@ A row is named as in contrasts.csv and plots/: `calimatch` is the prediction tha
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from safeecgmatch.config import PROPOSED, Params
-from safeecgmatch.errors import UserError
+from safeecgmatch.errors import DamagedFile, UserError
 from safeecgmatch.files import read_json
 from safeecgmatch.profiles import compose_params, profile_names
 from safeecgmatch.reporting.names import bounds, data_name, is_generated, source_names
@@ -24,7 +25,14 @@ from safeecgmatch.reporting.statistics import Difference, Summary, student_inter
 TRAINING = "training"  # in the column `scaling`: what happened while a cell was trained
 OVER = " - "  # between the two rows of a gain
 VALUE = ["dataset", "row", "ood", "metric", "scaling"]  # what one printed number is of
-FRAMES = ("metrics", "runs", "contrasts")
+FRAMES = {  # with the columns that are looked up
+    "metrics": [*VALUE, "seed", "branch", "value", "reported", "counted", "config_hash"],
+    "runs": ["cell", "dataset", "row", "ood", "seed", "state", "config_hash"],
+    "contrasts": [
+        *("dataset", "ood", "candidate", "rival", "metric", "scaling", "seeds", "records"),
+        *("estimate", "se_seeds", "se_records", "low", "high"),
+    ],
+}
 PLOTS = ("corpus", "sources", "budget", "training", "reliability", "roc", "refusal", "confusion")
 
 
@@ -191,6 +199,17 @@ def report_folder(params: Params) -> Path:
     return Path("reports") / params.profile / params.protocol
 
 
+def read_frame(file: Path, columns: Sequence[str] = ("dataset",)) -> pd.DataFrame:
+    """A CSV of a report, which has at least these columns."""
+    try:
+        frame = pd.read_csv(file)
+    except ValueError as error:  # of pandas: empty, or no table at all
+        raise DamagedFile(file, error) from error
+    if lacking := [name for name in columns if name not in frame]:
+        raise DamagedFile(file, f"no column {', '.join(lacking)}")
+    return frame
+
+
 def read_study(params: Params, folder: Path) -> Study:
     """What a report's folder says; the params name the corpora."""
 
@@ -198,7 +217,7 @@ def read_study(params: Params, folder: Path) -> Study:
         file = folder / f"{name}.csv"
         if not file.is_file():
             raise UserError(f"{file} does not exist; run `dvc repro evaluate` or `safeecgmatch report` first.")
-        return pd.read_csv(file)
+        return read_frame(file, FRAMES.get(name, ("dataset",)))
 
     frames, plots = {name: read(name) for name in FRAMES}, {name: read(f"plots/{name}") for name in PLOTS}
     return Study(with_corpora(params, plots["corpus"]), **frames, plots=plots)
