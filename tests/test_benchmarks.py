@@ -54,7 +54,6 @@ def test_no_benchmark_is_left_out() -> None:
     assert scripts == TESTED
 
 
-@pytest.mark.slow  # five commands of DVC, 16 s of processor
 def test_adoption(tmp_path: Path) -> None:
     printed = alone("adoption", "5", "--few", "1", "--megabytes", "0.01", cwd=tmp_path)
     assert "a study of 5 cells" in printed and "once more, nothing to do" in printed
