@@ -14,6 +14,7 @@ from safeecgmatch.data.splits import make_split, write_split
 from safeecgmatch.engine.signal_store import SignalStore
 from safeecgmatch.engine.split_files import PARTS, Split, load_split
 from safeecgmatch.errors import UserError
+from safeecgmatch.files import sha256_of
 from tests.data.tiny import make_store
 
 SMALL: dict[str, Any] = {
@@ -49,6 +50,18 @@ def test_labels_are_numbered_in_seen_order_and_unseen_is_k(ptb: SignalStore) -> 
 def test_validation_and_test_are_the_seen_part_in_the_same_order(ptb: SignalStore) -> None:
     split = make_split(ptb, **SMALL)
     assert split.test.tolist() == split.open_test[split.open_test_label < 3].tolist()
+
+
+def test_a_split_states_from_which_records_it_was_drawn(ptb: SignalStore) -> None:
+    """DVC's cells depend on their records through it alone, so each byte of both files counts, drawn or not."""
+    before = make_split(ptb, **SMALL).summary["drawn_from"]
+    assert before == {name: sha256_of(ptb.folder / name) for name in ("store.json", "records.csv")}
+    for name in before:
+        with (ptb.folder / name).open("a") as stream:
+            stream.write(" ")
+        after = make_split(ptb, **SMALL).summary["drawn_from"]
+        assert [key for key in before if after[key] != before[key]] == [name]
+        before = after
 
 
 def test_a_pool_of_repeats_is_warned_of(ptb: SignalStore) -> None:

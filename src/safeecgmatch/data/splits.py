@@ -13,10 +13,10 @@ from numpy.random import RandomState
 from safeecgmatch.data import split_draws
 from safeecgmatch.data.datasets import find_dataset
 from safeecgmatch.data.split_draws import Parts, Rows, Task
-from safeecgmatch.engine.signal_store import SignalStore
+from safeecgmatch.engine.signal_store import FORMAT, TABLE, SignalStore
 from safeecgmatch.engine.split_files import PARTS, SPLIT, SUMMARY, Split
 from safeecgmatch.errors import UserError
-from safeecgmatch.files import atomic_path, write_json
+from safeecgmatch.files import atomic_path, sha256_of, write_json
 
 FEW = 50  # validation records of a class in the arm val150
 
@@ -90,6 +90,8 @@ def make_split(
     arrays |= {f"{name}_label": _labels_of(part, store, task) for name, part in rows.items()}
     settings = {"ood": ood, "seed": seed, "split_seed": split_seed, "strategy": strategy, "rule": classes.rule}
     settings |= {"arm": arm} if arm else {}
+    # Cells depend on their records through this; store.json has the digest of the signals.
+    settings["drawn_from"] = {name: sha256_of(store.folder / name) for name in (FORMAT, TABLE)}
     return Split(task.seen, task.unseen, summary=settings | summarise(store, task, parts, rows), **arrays)
 
 
