@@ -98,7 +98,7 @@ def test_the_engine_knows_no_file_outside_its_folders_that_decides():
 
 
 def resolved(**changes) -> dict:
-    data = split_data(phantom_store(), "ptbxl", 60, 1)
+    data = split_data(phantom_store("ptbxl"), "ptbxl", 60, 1)
     return resolve(demo_params(**changes), Cell("ptbxl", "fixmatch", 60, 1), data)
 
 

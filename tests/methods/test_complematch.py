@@ -11,7 +11,7 @@ from torch import Tensor
 
 from safeecgmatch.engine.loop import Training
 from safeecgmatch.methods.complematch import views
-from tests.methods.harness import all_losses, switches_of, toy_training
+from tests.methods.harness import switches_of, toy_training
 from tests.methods.oracle import (
     BATCH,
     Drawn,
@@ -52,7 +52,8 @@ def test_a_tenth_of_the_bins_is_dropped() -> None:
 
 @pytest.mark.parametrize("option", [{"time_view": "magnitude_warp", "warp_std": 0.05}, {"simclr_temperature": 0.1}])
 def test_options_run(option: dict[str, Any]) -> None:
-    assert len(all_losses(toy_training("complematch", "paper", switches=option), 20)) == 2
+    training = toy_training("complematch", "paper", switches=option)
+    assert len(list(training.method.losses(training.draw()[0], 20))) == 2
 
 
 WARM_UP = 6
