@@ -8,6 +8,7 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -249,18 +250,10 @@ def test_a_full_disk_is_said_before_and_while_writing(
 def test_a_killed_worker_is_one_sentence_and_leaves_nothing(
     archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Pool:
-        def __init__(self, *arguments: object, **options: object) -> None: ...
-
-        def __enter__(self) -> Pool:
-            return self
-
-        def __exit__(self, *arguments: object) -> None: ...
-
-        def map(self, *arguments: object) -> None:
-            raise BrokenProcessPool
-
-    monkeypatch.setattr(ingest, "ProcessPoolExecutor", Pool)
+    pool = MagicMock()
+    pool.return_value.__enter__.return_value.map.side_effect = BrokenProcessPool
+    pool.return_value.__exit__.return_value = False
+    monkeypatch.setattr(ingest, "ProcessPoolExecutor", pool)
     with pytest.raises(UserError, match="A reading process was killed"):
         filter_dataset("ptbxl", archive, tmp_path / "out", 100, "none", workers=2)
     assert nothing_left(tmp_path)
