@@ -131,15 +131,6 @@ def test_missing_data_are_one_sentence(tmp_path):
         resolve(demo_params(), Cell("ptbxl", "fixmatch", 60, 1), tmp_path)
 
 
-def test_no_circle_among_the_modules_that_decide():
-    waiting = {name for module in modules() for name in code_of(module)}
-    imports = {name: waiting.intersection(fingerprint.imports_of(fingerprint.source(name))) for name in waiting}
-    while waiting:
-        free = {name for name in waiting if not imports[name] & waiting}
-        assert free, f"a circle among {sorted(waiting)}"
-        waiting -= free
-
-
 def test_bad_params_are_one_sentence(tmp_path):
     (tmp_path / "params.yaml").write_text((ROOT / "params.yaml").read_text() + "colour: blue\n")
     script = str(ROOT / "stages" / "code.py")
