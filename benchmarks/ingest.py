@@ -1,9 +1,8 @@
 """How fast a full-size PTB-XL archive (500 Hz) becomes a signal store, in what memory, against a plain wfdb loop.
 
-The waveforms are generated; the tables are the real ones if --material names a folder that has them, else generated.
-Plain loop and filter are measured in turn, several times; all rounds are printed and the median counts. Before each
-round the whole archive is read once, so that both find it in the page cache; what still came from the disk is printed.
-So is what else ran meanwhile, as the filter wants all processors and the plain loop only one.
+The archive is generated. Plain loop and filter are measured in turn, several times; all rounds are printed and the
+median counts. Before each round the whole archive is read once, so that both find it in the page cache. What else ran
+meanwhile is printed, as the filter wants all processors and the plain loop only one.
     python benchmarks/ingest.py                    # 21,799 records, 2.6 GB of archive in a temporary folder
     python benchmarks/ingest.py --records 3000
 """
@@ -36,7 +35,7 @@ SHAPES = 64  # distinct waveforms; every record is one of them, shifted in time
 REQUIRED_RATIO = 15.0
 
 
-def generated_tables(folder: Path, records: int) -> list[str]:
+def write_tables(folder: Path, records: int) -> list[str]:
     """Tables with as many single-label records as PTB-XL has, about three in four; returns the file names."""
     with (folder / STATEMENTS).open("w", newline="") as stream:
         writer = csv.writer(stream)
@@ -51,19 +50,6 @@ def generated_tables(folder: Path, records: int) -> list[str]:
             chosen = codes[:2] if number % 4 == 0 else [codes[number % len(codes)]]
             writer.writerow([number, f"{number}.0", number % 10 + 1, str(dict.fromkeys(chosen, 100.0)), name])
     return names
-
-
-def real_tables(folder: Path, material: Path, records: int) -> list[str]:
-    shutil.copyfile(material / STATEMENTS, folder / STATEMENTS)
-    with (material / DATABASE).open(encoding="utf-8", newline="") as stream:
-        reader = csv.DictReader(stream)
-        rows = [row for row, _ in zip(reader, range(records), strict=False)]
-        columns = reader.fieldnames or []
-    with (folder / DATABASE).open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.DictWriter(stream, columns)
-        writer.writeheader()
-        writer.writerows(rows)
-    return [row["filename_hr"] for row in rows]
 
 
 def write_waveforms(folder: Path, names: list[str]) -> None:
@@ -125,12 +111,6 @@ def busy_seconds() -> float:
     return (user + nice + system + interrupts + soft + stolen) / os.sysconf("SC_CLK_TCK")
 
 
-def bytes_from_disk() -> int:
-    """Since the start of the machine, whoever read them."""
-    fields = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
-    return int(fields["pgpgin"]) * 1024
-
-
 @dataclass(frozen=True)
 class Measured:
     """One piece of work: records, seconds by the clock, processor seconds of its own, and of all others meanwhile."""
@@ -139,7 +119,6 @@ class Measured:
     seconds: float
     cpu: float
     others: float
-    from_disk: int
 
     @property
     def speed(self) -> float:
@@ -152,10 +131,10 @@ class Measured:
 
 def measure(work: Callable[[], int]) -> Measured:
     """`work` returns how many records it read."""
-    disk, busy, spent, started = bytes_from_disk(), busy_seconds(), cpu_seconds(), time.perf_counter()
+    busy, spent, started = busy_seconds(), cpu_seconds(), time.perf_counter()
     records = work()
     seconds, cpu = time.perf_counter() - started, cpu_seconds() - spent
-    return Measured(records, seconds, cpu, max(busy_seconds() - busy - cpu, 0.0), bytes_from_disk() - disk)
+    return Measured(records, seconds, cpu, max(busy_seconds() - busy - cpu, 0.0))
 
 
 def read_every_file(folder: Path) -> None:
@@ -194,15 +173,13 @@ def summary(name: str, runs: list[Measured]) -> str:
 def main(
     records: int = typer.Option(21_799, min=100, help="Size of the archive."),
     sample: int = typer.Option(200, min=10, help="Records for the plain wfdb loop."),
-    material: Path = typer.Option(Path("no material"), help="Folder with PTB-XL's two tables."),
     repeats: int = typer.Option(3, min=1, help="Rounds of plain loop and filter."),
     scratch: Path = typer.Option(None, help="Where to put the archive; default: the system's temporary folder."),
 ) -> None:
     with tempfile.TemporaryDirectory(dir=scratch) as place:
         folder, target = Path(place) / "ptbxl", Path(place) / "filtered"
         folder.mkdir()
-        real = (material / DATABASE).is_file()
-        names = real_tables(folder, material, records) if real else generated_tables(folder, records)
+        names = write_tables(folder, records)
         write_waveforms(folder, names)
         headers = [folder / f"{name}.hea" for name in names[:: max(len(names) // sample, 1)]]
         for header in headers:
@@ -223,11 +200,7 @@ def main(
     per_core = median(run.speed_per_core / loop.speed_per_core for run, loop in zip(ours, plain, strict=True))
     ratio = median(ratios)
     kept = ours[0].records
-    print(f"tables               {'real' if real else 'generated'}, {len(names):,} records, {kept:,} kept and read")
-    read = [sum(run.from_disk for run in runs) / len(runs) / 1e9 for runs in (ours, plain)]
-    print(
-        f"page cache           warmed before each round; from the disk {read[0]:.2f} GB filter, {read[1]:.2f} GB loop"
-    )
+    print(f"archive              {len(names):,} records, {kept:,} kept and read")
     print(summary("filter, whole", ours))
     print(summary("plain wfdb.rdsamp", plain) + f"; {len(headers)} of the same files")
     rounds = ", ".join(f"{each:.1f}" for each in ratios)

@@ -19,7 +19,7 @@ import torch
 import typer
 
 from safeecgmatch.predicting import running
-from safeecgmatch.predicting.questions import Question
+from safeecgmatch.predicting.running import Question
 from safeecgmatch.predicting.trained import Trained, find_cell
 
 LIMIT = 1.3

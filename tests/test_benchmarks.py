@@ -81,7 +81,7 @@ def test_ingest(tmp_path: Path) -> None:
     """Starting the processes takes most of the time, so the ratio is far from what is required."""
     options = ("--records", "100", "--sample", "10", "--repeats", "1", "--scratch", str(tmp_path))
     printed = alone("ingest", *options, cwd=tmp_path)
-    assert "generated, 100 records, 75 kept and read" in printed
+    assert "100 records, 75 kept and read" in printed
     for line in ("filter, whole", "plain wfdb.rdsamp", "ratio", "others used", "GB anonymous", "GB store"):
         assert line in printed
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import copy
 import shutil
-from pathlib import Path
 
 import pytest
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from safeecgmatch.cells import cells
-from safeecgmatch.config import load_params
+from safeecgmatch.config import load_params, validate
+from safeecgmatch.engine.method import method_class
 from safeecgmatch.errors import UserError
-from safeecgmatch.files import hash_of
+from safeecgmatch.files import hash_of, read_yaml
 from safeecgmatch.profiles import compose, compose_params, profile_names
 from safeecgmatch.protocols import known_methods, read_protocol, switches
 from tests.conftest import ROOT
+from tests.methods.harness import section
 
 PROFILES = ROOT / "profiles"
 
@@ -111,6 +112,7 @@ def set_key(content, key, value) -> dict:
         ("train.warm_up", "half", ["train.warm_up", "integer", "'half'"]),
         ("train.warm_up", "40%", ["train.warm_up", "integer", "'40%'"]),
         ("train.warm_up", -1, ["train.warm_up", "greater than or equal to 0"]),
+        ("split.seed", "walk", ["split.seed", "'walk'"]),
         ("train.amp", "fp16", ["train.amp", "'off' or 'bf16'"]),
         ("protocol", "papers", ["protocol", "'paper' or 'release'", "'papers'"]),
         ("data.ptbxl.source", "path", ["data.ptbxl", "path must name a folder or zip"]),
@@ -149,12 +151,37 @@ def test_a_misspelt_key_is_unknown_rather_than_missing(content, tmp_path):
         load(content, tmp_path)
 
 
-def test_a_missing_or_broken_file_is_one_sentence(tmp_path):
-    with pytest.raises(UserError, match="does not exist; run `safeecgmatch profile demo`"):
-        load_params(tmp_path / "params.yaml")
-    (tmp_path / "params.yaml").write_text("a: [1")
-    with pytest.raises(UserError, match="not valid YAML"):
-        load_params(tmp_path / "params.yaml")
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a: [1", "is not valid YAML"),
+        ("profile: 2026-13-45", "is not valid YAML"),
+        (f"seed: {'9' * 5000}", "is not valid YAML"),
+        ("lambda_sum: 3.0\nlambda_sum: 1.0\n", "duplicate key"),
+        ("profile: d\u00e9mo".encode("latin-1"), "is not UTF-8"),
+        (None, "does not exist; run `safeecgmatch profile demo`"),
+        ("", "cannot be read"),  # for a folder
+    ],
+)
+def test_a_missing_or_broken_file_is_one_sentence(tmp_path, text, words):
+    file = tmp_path / "params.yaml"
+    if isinstance(text, bytes):
+        file.write_bytes(text)
+    elif text:
+        file.write_text(text)
+    elif text is not None:
+        file.mkdir()
+    with pytest.raises(UserError, match=words) as error:
+        load_params(file)
+    assert "\n" not in str(error.value)
+
+
+def test_numbers_are_read_as_dvc_reads_them(tmp_path):
+    from dvc.utils.serialize import load_yaml
+
+    file = tmp_path / "numbers.yaml"
+    file.write_text("values: [010, 0o17, 0x1f, 1_000, 1e-3, 1e3, .5, on, off, yes, ~, 3.0, +7]\n")
+    assert read_yaml(file) == load_yaml(str(file)) and read_yaml(file)["values"][0] == 10
 
 
 def test_an_int_is_taken_where_a_float_is_meant(content, tmp_path):
@@ -199,13 +226,42 @@ def test_the_switches_of_a_protocol_and_their_overrides():
 
 
 def test_every_switch_says_where_it_comes_from():
-    for section in ["data", *known_methods()]:
-        for name, entry in read_protocol(section).items():
-            assert set(entry) <= {"paper", "release", "why"}, f"{section}.{name}"
-            assert entry["why"].endswith(".") and " " in entry["why"], f"{section}.{name}: `why` is no sentence"
-            assert {"paper", "release"} & set(entry), f"{section}.{name}"
+    for owner in ["data", *known_methods()]:
+        for name, entry in read_protocol(owner).items():
+            assert set(entry) <= {"paper", "release", "why"}, f"{owner}.{name}"
+            assert entry["why"].endswith(".") and " " in entry["why"], f"{owner}.{name}: `why` is no sentence"
+            assert {"paper", "release"} & set(entry), f"{owner}.{name}"
 
 
-def test_every_method_has_a_file():
-    for name in known_methods():
-        assert Path(ROOT, "src", "safeecgmatch", "methods", name, "method.py").is_file()
+MODULES = [
+    (name, protocol, switches(name, protocol, {}).get("module", name))
+    for name in known_methods()
+    for protocol in ("paper", "release")
+]
+
+
+def numbers(model: type[BaseModel]) -> list[str]:
+    """The fields that take a number, alone or beside a word."""
+    found = []
+    for name, info in model.model_fields.items():
+        kinds = [info.annotation, *getattr(info.annotation, "__args__", ())]
+        if any(kind in (int, float) or getattr(kind, "__origin__", None) in (int, float) for kind in kinds):
+            found.append(name)
+    return found
+
+
+@pytest.mark.parametrize(("name", "protocol", "module"), MODULES)
+def test_no_number_of_a_method_may_be_minus_five(name: str, protocol: str, module: str) -> None:
+    kind, values = method_class(module), switches(name, protocol, {})
+    values.pop("module", None)
+    for model, content in ((kind.Hyper, section(name)), (kind.Switches, values)):
+        for key in numbers(model):
+            for wrong in (-5, -0.5, float("inf"), float("nan")):
+                with pytest.raises(UserError, match=f"'{key}"):
+                    validate(model, content | {key: wrong}, name)
+
+
+@pytest.mark.parametrize("share", ["threshold", "open_threshold", "outlier_threshold"])
+def test_a_threshold_on_a_probability_is_at_most_one(share: str) -> None:
+    with pytest.raises(UserError, match="less than or equal to 1"):
+        validate(method_class("iomatch").Hyper, section("iomatch") | {share: 1.5}, "iomatch")

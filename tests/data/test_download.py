@@ -11,12 +11,13 @@ import pytest
 
 from safeecgmatch.data import download
 from safeecgmatch.data.download import Request, archive_root, obtain
+from safeecgmatch.data.inventory import read_sums, require_space, safe_name
 from safeecgmatch.data.manifest import open_archive, read_manifest
 from safeecgmatch.data.phantom import archives
 from safeecgmatch.errors import UserError
 from tests.conftest import build_mirror
 from tests.data.http_server import serving
-from tests.data.trees import AT_100_HZ, PTBXL, SIGNAL, files_in, request, write_tree
+from tests.data.trees import AT_100_HZ, OUTSIDE, PTBXL, SIGNAL, files_in, request, write_tree
 
 
 def test_archive_root_follows_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,6 +155,29 @@ def test_check_names_the_first_fault_and_the_command(raw: Path, manifest: Path, 
     manifest.write_bytes(b"# folder: x\nfile,size,sha256\na\xff,1,0\n")
     with pytest.raises(UserError, match=rf"is missing \(.*\): {command}"):
         open_archive(manifest)
+
+
+@pytest.mark.parametrize("name", [*OUTSIDE, "", "..", "a/..", "a\x00b", "a\nb"])
+def test_names_that_could_leave_the_folder_are_refused(name: str) -> None:
+    with pytest.raises(UserError, match="could lie outside the data folder"):
+        safe_name(name, "SHA256SUMS.txt")
+
+
+def test_harmless_names_are_plain() -> None:
+    assert safe_name("./training//ptb/a..b.hea", "x") == "training/ptb/a..b.hea"
+
+
+def test_checksum_lines_with_one_blank_two_or_a_star(tmp_path: Path) -> None:
+    digest = "AB" * 32
+    (tmp_path / "sums").write_text(f"{digest} a.hea\n{digest}  b.hea\n{digest} *c d.hea\n\n")
+    assert read_sums(tmp_path / "sums", "sums") == dict.fromkeys(["a.hea", "b.hea", "c d.hea"], digest.lower())
+    (tmp_path / "sums").write_text(f"{digest} a.hea\n<html>Busy</html>\n")
+    with pytest.raises(UserError, match="sums, line 2 is not"):
+        read_sums(tmp_path / "sums", "sums")
+
+
+def test_space_is_looked_up_where_the_folder_will_be(tmp_path: Path) -> None:
+    require_space(tmp_path / "not" / "yet" / "there", 1, "ptbxl")
 
 
 @pytest.mark.real

@@ -85,23 +85,12 @@ def test_download_survives_a_bad_day(server: FaultyServer, raw: Path, manifest: 
     assert server.gets(f"ptb-xl/1.0.3/{SIGNAL}") == [None, *["bytes=10000-"] * 3]
 
 
-FAILURES = [
-    ("wrong", r"00001_lr\.dat was fetched twice and its checksum was not the one in SHA256SUMS\.txt"),
-    ("busy 0", r"00001_lr\.dat could not be fetched, 6 tries in a row failed \(last: the server answered 503"),
-    ("cut 0", r"00001_lr\.dat could not be fetched, 6 tries .* cut after 0 of 24000 bytes"),
-    ("status 404", r"00001_lr\.dat cannot be fetched, the server answered 404"),
-    ("redirect ftp://x/y", r"00001_lr\.dat redirects to 'ftp://x/y', which is not a web address"),
-]
-
-
-@pytest.mark.parametrize(("fault", "message"), FAILURES, ids=[fault for fault, _ in FAILURES])
-def test_failed_download_names_the_file_and_leaves_no_manifest(
-    server: FaultyServer, raw: Path, manifest: Path, tmp_path: Path, fault: str, message: str
-) -> None:
+def test_failed_download_names_the_file_and_leaves_no_manifest(server: FaultyServer, raw: Path, manifest: Path) -> None:
     manifest.parent.mkdir()
     manifest.write_text("of an earlier run")
-    server.always[f"ptb-xl/1.0.3/{SIGNAL}"] = fault
-    with pytest.raises(UserError, match=message) as error:
+    server.always[f"ptb-xl/1.0.3/{SIGNAL}"] = "cut 0"
+    sentence = r"00001_lr\.dat could not be fetched, 6 tries .* cut after 0 of 24000 bytes"
+    with pytest.raises(UserError, match=sentence) as error:
         obtain(request("physionet"), manifest)
     assert "\n" not in str(error.value)
     assert not manifest.exists()

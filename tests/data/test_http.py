@@ -1,19 +1,23 @@
 from __future__ import annotations
 
+import base64
 import hashlib
 import random
 import ssl
+import threading
 import time
+from collections.abc import Iterator
 from email.utils import formatdate
 from pathlib import Path
 
 import pytest
+from requests import Response
 
-from safeecgmatch.data import connection, http
-from safeecgmatch.data.http import RemoteFile, fetch_all, part_of, retry_after
+from safeecgmatch.data import http
+from safeecgmatch.data.http import Client, RemoteFile, fetch_all, part_of, retry_after
 from safeecgmatch.errors import UserError
 from safeecgmatch.progress import Progress
-from tests.data.http_server import FaultyServer
+from tests.data.http_server import FaultyServer, serving
 
 BODY = random.Random(1).randbytes(300_000)
 
@@ -52,7 +56,7 @@ def fetch(server: FaultyServer, folder: Path) -> None:
 def test_a_file_arrives_whole_whatever_happened(
     server: FaultyServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: list[str], asked: list[str | None]
 ) -> None:
-    monkeypatch.setattr(connection, "READ_SECONDS", 0.3)
+    monkeypatch.setattr(http, "READ_SECONDS", 0.3)
     server.faults["a.bin"] = faults
     fetch(server, tmp_path)
     assert server.gets("a.bin") == asked
@@ -65,12 +69,31 @@ def test_server_that_ignores_range_restarts_the_file(server: FaultyServer, tmp_p
     assert server.gets("a.bin") == [None, "bytes=100000-"]
 
 
-def test_cuts_without_end_stop_even_when_range_is_ignored(server: FaultyServer, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("fault", "sentence", "gets", "left"),
+    [
+        ("wrong", r"a\.bin was fetched twice and its checksum was not the one in SHA256SUMS", 2, []),
+        (
+            "cut 1000",
+            r"a\.bin could not be fetched, 6 tries in a row failed .*1000 of 300000 bytes",
+            http.TRIES,
+            ["a.bin.part"],
+        ),
+        ("busy 0", r"a\.bin could not be fetched, 6 tries .*503 Service Unavailable", http.TRIES, []),
+        ("status 404", r"a\.bin cannot be fetched, the server answered 404 Not Found: check the address", 1, []),
+        ("redirect /a.bin", "redirects more than 5 times", 6, []),
+        ("redirect ftp://x/y", "redirects to 'ftp://x/y', which is not a web address", 1, []),
+    ],
+)
+def test_a_fault_without_end_is_one_sentence(
+    server: FaultyServer, tmp_path: Path, fault: str, sentence: str, gets: int, left: list[str]
+) -> None:
     server.knows_range = False
-    server.always["a.bin"] = "cut 1000"
-    with pytest.raises(UserError, match=r"a\.bin could not be fetched, 6 tries in a row failed .*1000 of 300000 bytes"):
+    server.always["a.bin"] = fault
+    with pytest.raises(UserError, match=sentence):
         fetch_all([job(server, tmp_path)], "test")
-    assert left_in(tmp_path) == ["a.bin.part"]
+    assert left_in(tmp_path) == left
+    assert len(server.gets("a.bin")) == gets
 
 
 @pytest.mark.parametrize(
@@ -102,17 +125,9 @@ def test_file_that_changes_on_the_server_is_not_pieced_together(server: FaultySe
             server.files["a.bin"] = newer
         return fault
 
-    server.fault_for = change  # type: ignore[method-assign]
+    server.fault_for = change
     fetch_all([job(server, tmp_path)._replace(sha256=None)], "test")
     assert (tmp_path / "a.bin").read_bytes() == newer
-    assert len(server.gets("a.bin")) == 2
-
-
-def test_wrong_bytes_always_name_the_file(server: FaultyServer, tmp_path: Path) -> None:
-    server.always["a.bin"] = "wrong"
-    with pytest.raises(UserError, match=r"a\.bin was fetched twice and its checksum was not the one in SHA256SUMS"):
-        fetch_all([job(server, tmp_path)], "test")
-    assert left_in(tmp_path) == []
     assert len(server.gets("a.bin")) == 2
 
 
@@ -122,56 +137,26 @@ def test_busy_server_is_asked_again(server: FaultyServer, tmp_path: Path, monkey
     fetch(server, tmp_path)
 
 
-def test_server_that_stays_busy_is_given_up(server: FaultyServer, tmp_path: Path) -> None:
-    server.always["a.bin"] = "busy 0"
-    with pytest.raises(UserError, match=r"a\.bin could not be fetched, 6 tries .*503 Service Unavailable"):
-        fetch_all([job(server, tmp_path)], "test")
-    assert len(server.gets("a.bin")) == http.TRIES
-    assert left_in(tmp_path) == []
-
-
 def test_waits_grow_but_are_bounded(server: FaultyServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
 
-    class Clock:
-        def __init__(self) -> None:
-            self.stopped = False
-
+    class Clock(threading.Event):
         def wait(self, seconds: float) -> bool:
             waits.append(seconds)
             return False
 
-        def is_set(self) -> bool:
-            return self.stopped
-
-        def set(self) -> None:
-            self.stopped = True
-
     monkeypatch.setattr(http, "FIRST_WAIT", 8.0)
     server.faults["a.bin"] = ["status 502"] * 5
     with Progress(1000, "test", "bytes") as bar:
-        http.fetch(connection.Client(), job(server, tmp_path), http.Meter(bar), Clock())  # type: ignore[arg-type]
+        http.fetch(Client(), job(server, tmp_path), http.Meter(bar), Clock())
     assert all(4 * 2**i <= wait <= 8 * 2**i for i, wait in enumerate(waits[:3]))
     assert waits[4] == http.LONGEST_WAIT
-
-
-def test_missing_file_is_an_error_at_once(server: FaultyServer, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"nowhere\.bin cannot be fetched, the server answered 404 Not Found"):
-        fetch_all([job(server, tmp_path, "nowhere.bin")], "test")
-    assert len(server.gets("nowhere.bin")) == 1
-    assert left_in(tmp_path) == []
 
 
 def test_redirects_are_followed(server: FaultyServer, tmp_path: Path) -> None:
     server.faults["old.bin"] = ["redirect /a.bin"]
     fetch_all([job(server, tmp_path, "old.bin")], "test")
     assert (tmp_path / "old.bin").read_bytes() == BODY
-
-
-def test_endless_redirects_are_refused(server: FaultyServer, tmp_path: Path) -> None:
-    server.always["a.bin"] = "redirect /a.bin"
-    with pytest.raises(UserError, match="redirects more than 5 times"):
-        fetch_all([job(server, tmp_path)], "test")
 
 
 def test_unreachable_server_says_so(server: FaultyServer, tmp_path: Path) -> None:
@@ -237,7 +222,7 @@ def test_invalid_certificate_is_an_error_at_once(
         tries.append(arguments)
         raise ssl.SSLCertVerificationError("self-signed certificate")
 
-    monkeypatch.setattr(connection.Client, "open", request)
+    monkeypatch.setattr(http.Client, "open", request)
     with pytest.raises(UserError, match=r"a\.bin: the server's certificate is not valid \(.*self-signed"):
         fetch_all([job(server, tmp_path)], "test")
     assert len(tries) == 1
@@ -247,3 +232,59 @@ def test_retry_after_is_seconds_or_a_date(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(time, "time", lambda: 1e9)
     assert [retry_after(text) for text in ("7", "", "soon")] == [7.0, None, None]
     assert [retry_after(formatdate(1e9 + shift, usegmt=True)) for shift in (-100, 100)] == [0.0, 100.0]
+
+
+@pytest.fixture
+def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyServer]:
+    """A loopback server that the environment names as proxy, with a user and a password."""
+    with serving() as server:
+        address = server.url.replace("http://", "http://ann:p%40ss@").rstrip("/")
+        for name in ("http_proxy", "https_proxy"):
+            monkeypatch.setenv(name, address)
+        for name in ("no_proxy", "NO_PROXY", "HTTP_PROXY", "HTTPS_PROXY", "REQUEST_METHOD"):
+            monkeypatch.delenv(name, raising=False)
+        yield server
+
+
+def test_http_goes_through_the_proxy(proxy: FaultyServer, tmp_path: Path) -> None:
+    proxy.files["http://mirror.invalid/a.bin"] = b"found"
+    fetch_all([RemoteFile("http://mirror.invalid/a.bin", tmp_path / "a.bin", None, 5)], "test")
+    assert (tmp_path / "a.bin").read_bytes() == b"found"
+
+
+def test_https_asks_the_proxy_for_a_tunnel(
+    proxy: FaultyServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "TRIES", 1)
+    with pytest.raises(UserError, match="Tunnel connection failed: 407"):
+        fetch_all([RemoteFile("https://mirror.invalid/a.bin", tmp_path / "a.bin", None, 5)], "test")
+    assert proxy.tunnels == [("mirror.invalid:443", "Basic " + base64.b64encode(b"ann:p@ss").decode())]
+
+
+def test_no_proxy_is_honoured(proxy: FaultyServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    proxy.files["a.bin"] = b"direct"
+    fetch_all([RemoteFile(proxy.url + "a.bin", tmp_path / "a.bin", None, 5)], "test")
+    assert proxy.gets("a.bin") == [None]
+
+
+def test_size_is_known_where_the_server_tells_it(proxy: FaultyServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    proxy.files["a.zip"] = b"x" * 1234
+    assert Client().size_of(proxy.url + "a.zip") == 1234
+    assert Client().size_of("http://127.0.0.1:9/a.zip") is None
+
+
+@pytest.mark.parametrize("location", ["http://example.org/x", "file:///etc/passwd"])
+def test_redirects_to_unsafe_places_are_refused(location: str) -> None:
+    response = Response()
+    response.url, response.status_code = "https://example.org/y", 302
+    response.headers["Location"] = location
+    with pytest.raises(UserError, match="redirects to"):
+        Client().get_redirect_target(response)
+
+
+@pytest.mark.parametrize("url", ["file:///etc/passwd", "data/raw", "https://"])
+def test_only_web_addresses(url: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="not a web address"):
+        fetch_all([RemoteFile(url, tmp_path / "a", None, 1)], "test")

@@ -65,24 +65,49 @@ def test_first_ten_seconds_and_zero_padding() -> None:
 
 def test_one_second_is_the_shortest() -> None:
     assert fit(recording(waves(1, 100)), 100, "none")[1].length == 100
-    assert reason_of(waves(1, 99)) == ("too short", "99 samples at 100 Hz")
-    assert reason_of(waves(1, 0)) == ("too short", "0 samples at 100 Hz")
 
 
-@pytest.mark.parametrize("leads", [1, 8, 11, 13])
-def test_lead_count(leads: int) -> None:
-    assert reason_of(waves(1, 1000, leads)) == ("wrong lead count", f"{leads} leads, not 12")
+def changed(samples: int, *changes: tuple[slice | int, int, int]) -> NDArray[np.int16]:
+    """Waves of which some samples of some leads have one value: (samples, lead, value)."""
+    values = waves(1, samples)
+    for where, lead, value in changes:
+        values[where, lead] = value
+    return values
 
 
-def test_missing_samples_are_named_with_place_and_lead() -> None:
-    values = waves(1, 1000)
-    values[5, 1] = values[9, 6] = -32768
-    assert reason_of(values) == ("NaN or invalid samples", "2 missing samples, the first at sample 5, lead II, V1")
+ALL = slice(None)
+REJECTED = [
+    (waves(1, 99), "too short", "99 samples at 100 Hz"),
+    (waves(1, 0), "too short", "0 samples at 100 Hz"),
+    *((waves(1, 1000, leads), "wrong lead count", f"{leads} leads, not 12") for leads in (1, 8, 11, 13)),
+    (
+        changed(1000, (5, 1, -32768), (9, 6, -32768)),
+        "NaN or invalid samples",
+        "2 missing samples, the first at sample 5, lead II, V1",
+    ),
+    (changed(1000, (ALL, 4, 7)), "flat lead", "lead aVL"),
+    (changed(1000, (ALL, 4, 0)), "all-zero lead", "lead aVL"),
+    (changed(1000, (ALL, 4, 7), (ALL, 5, 0)), "all-zero lead", "lead aVF"),
+    (changed(1500, (slice(1000), 0, 0)), "all-zero lead", "lead I"),  # in the stored part alone
+    (changed(700, (ALL, 4, 7)), "flat lead", "lead aVL"),  # and padded
+]
+
+
+@pytest.mark.parametrize(
+    ("values", "reason", "detail"), REJECTED, ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_what_cannot_be_used_has_a_reason(values: NDArray[np.int16], reason: str, detail: str) -> None:
+    assert reason_of(values) == (reason, detail)
+
+
+def test_a_constant_lead_has_no_signal_behind_the_band_pass_either() -> None:
+    assert {reason_of(changed(1000, (ALL, 4, constant)), "ecgmatch") for constant in (0, 7)} == {
+        ("all-zero lead", "lead aVL")
+    }
 
 
 def test_missing_samples_behind_the_stored_part_matter_only_if_they_can_reach_it() -> None:
-    values = waves(1, 1500)
-    values[1200, 3] = -32768
+    values = changed(1500, (1200, 3, -32768))
     np.testing.assert_array_equal(fit(recording(values), 100, "release")[0], values[:1000].T)
     assert reason_of(values, "ecgmatch")[0] == "NaN or invalid samples"
     assert reason_of(values, "release", rate=120)[0] == "NaN or invalid samples"
@@ -95,35 +120,12 @@ def test_infinite_floats_from_the_fallback_reader_are_invalid() -> None:
         fit(recording(values, gain=1), 100, "none")
 
 
-@pytest.mark.parametrize("constant", [0, 7])
-def test_a_lead_without_signal(constant: int) -> None:
-    values = waves(1, 1000)
-    values[:, 4] = constant
-    assert reason_of(values, "ecgmatch") == ("all-zero lead", "lead aVL")
-    assert reason_of(values) == ("flat lead" if constant else "all-zero lead", "lead aVL")
-    values[:, 5] = 0
-    assert reason_of(values)[0] == "all-zero lead"
-
-
 def test_a_rejected_record_leaves_zeros() -> None:
-    values = waves(1, 1000)
-    values[:, 4] = 0
+    values = changed(1000, (ALL, 4, 0))
     row = np.zeros((12, 1000), dtype=np.int16)
     with pytest.raises(Rejected):
         prepare(recording(values), Preparation(100, "none"), row)
     assert not row.any()
-
-
-def test_a_lead_that_is_zero_only_in_the_stored_part_is_dropped() -> None:
-    values = waves(1, 1500)
-    values[:1000, 0] = 0
-    assert reason_of(values) == ("all-zero lead", "lead I")
-
-
-def test_a_padded_record_with_a_flat_lead() -> None:
-    values = waves(1, 700)
-    values[:, 4] = 7
-    assert reason_of(values) == ("flat lead", "lead aVL")
 
 
 def test_resampling_keeps_a_slow_wave() -> None:

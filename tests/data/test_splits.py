@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from safeecgmatch.data.datasets import ptbxl
 from safeecgmatch.data.readers import Archive
+from safeecgmatch.data.split_draws import few_of_each, random_parts
 from safeecgmatch.data.splits import make_split, write_split
 from safeecgmatch.engine.signal_store import SignalStore
 from safeecgmatch.engine.split_files import PARTS, Split, load_split
@@ -177,6 +179,41 @@ def test_a_file_without_all_arrays_or_with_objects_is_refused(ptb: SignalStore, 
         load_split(tmp_path / "a")
 
 
+@pytest.fixture
+def many(tmp_path: Path) -> SignalStore:
+    labels = ["NORM"] * 900 + ["MI", "CD", "STTC", "HYP"] * 100
+    return make_store(tmp_path / "many", "ptbxl", labels)
+
+
+@pytest.mark.parametrize("arm", ["seen_pool", "val150"])
+def test_an_arm_has_another_pool_or_validation_set_and_nothing_else_changed(many: SignalStore, arm: str) -> None:
+    full, other = (make_split(many, **SMALL | {"ood": 60, "pool_size": 100, "arm": name}) for name in ("", arm))
+    wanted = {part: getattr(full, part).tolist() for part in PARTS}
+    if arm == "seen_pool":
+        wanted["pool"] = full.pool[full.pool_label < 3].tolist()
+        assert len(other.pool) == 40 and other.summary["pool_unseen"] == 0
+    else:
+        counts = Counter(full.validation_label.tolist())
+        assert Counter(other.validation_label.tolist()) == {k: min(count, 50) for k, count in counts.items()}
+        assert set(other.validation.tolist()) <= set(wanted.pop("validation"))
+    assert {part: getattr(other, part).tolist() for part in wanted} == wanted and other.summary["arm"] == arm
+
+
+def test_few_of_each_draws_by_its_generator_and_keeps_the_order() -> None:
+    rows, labels = np.arange(300), np.array(["A", "B", "C"] * 100)
+    drawn = [few_of_each(rows, labels, ("A", "B"), 20, np.random.RandomState(seed)) for seed in (1, 1, 2)]
+    assert Counter(labels[drawn[0]].tolist()) == {"A": 20, "B": 20}
+    assert drawn[0].tolist() == sorted(drawn[0].tolist()) == drawn[1].tolist() != drawn[2].tolist()
+
+
+def test_parts_follow_the_seed_that_draws_them(many: SignalStore) -> None:
+    """`split.seed: run` gives each run's seed here: other test records, as many of each class."""
+    fixed, run4, run5 = (make_split(many, **SMALL | {"seed": 4, "split_seed": seed}) for seed in (42, 4, 5))
+    assert run4.summary["split_seed"] == 4
+    assert set(run4.open_test.tolist()) not in (set(fixed.open_test.tolist()), set(run5.open_test.tolist()))
+    assert Counter(run4.open_test_label.tolist()) == Counter(run5.open_test_label.tolist())
+
+
 @pytest.fixture(scope="session")
 def real_ptbxl(material: Path, tmp_path_factory: pytest.TempPathFactory) -> SignalStore:
     """The rows of the real table with made-up signals: a split depends on the table alone."""
@@ -226,8 +263,6 @@ def test_check_numbers_of_the_real_pools(
 
 @pytest.mark.real
 def test_first_rows_of_the_real_parts(real_ptbxl: SignalStore) -> None:
-    from safeecgmatch.data.split_draws import random_parts
-
     parts = random_parts(real_ptbxl.labels, 42)
     assert parts.train[:3].tolist() == [13963, 13530, 8122]
     assert parts.validation[:3].tolist() == [4669, 13844, 1190]

@@ -11,27 +11,20 @@ from safeecgmatch.config import validate
 from safeecgmatch.engine.contract import Setting
 from safeecgmatch.errors import UserError
 from safeecgmatch.methods.fixmatch.method import METHOD as FIXMATCH
-from safeecgmatch.methods.parts.teacher import Teacher
 from safeecgmatch.protocols import known_methods, read_protocol, switches
 from safeecgmatch.reporting.published import benchmark_methods
-from tests.methods.harness import run_to, toy_training
+from tests.methods.harness import toy_training
 
 DEMO, SHORT = (100, 10, 600), (2000, 200, 14_850)  # iterations, epoch, pool; the toy draws 8 unlabelled at a time
-SIZES = pytest.mark.parametrize(("iterations", "epoch", "pool"), [DEMO, SHORT])
 FIXED = [name for name in known_methods() if switches(name, "release", {})["batch_order"] == "fixed"]
 PROTOCOLS = ("paper", "release")
 PAPER = set(benchmark_methods())  # of which the published code is known
-MOMENTS = {  # of which each method makes a schedule, by protocol
-    (name, protocol): [key for key in method.in_force() if key in read_protocol(name)]
-    for name in known_methods()
-    for protocol in PROTOCOLS
-    for method in [toy_training(name, protocol).method]
-}
 WARMED = [
     (name, protocol, key)
-    for (name, protocol), keys in MOMENTS.items()
-    for key in keys
-    if read_protocol(name)[key][protocol] == "warm_up"
+    for name in known_methods()
+    for key, entry in read_protocol(name).items()
+    for protocol in PROTOCOLS
+    if entry.get(protocol) == "warm_up"
 ]
 
 
@@ -61,21 +54,10 @@ def test_an_average_forgets_as_much_over_a_short_run_as_over_the_whole_one():
     assert setting(2_000).decay(0.999) ** 2_000 == pytest.approx(0.999**50_000)
 
 
-def test_every_warm_up_of_a_protocol_is_a_moment_of_its_method():
-    """The word would mean nothing to a switch that is no moment."""
-    asked = {
-        (name, protocol, key)
-        for name in known_methods()
-        for key, entry in read_protocol(name).items()
-        for protocol in PROTOCOLS
-        if entry.get(protocol) == "warm_up"
-    }
-    assert asked == set(WARMED) and {protocol for _, protocol, _ in asked} == set(PROTOCOLS)
-
-
 @pytest.mark.parametrize(("name", "protocol", "key"), WARMED)
 @pytest.mark.parametrize("iterations", [200, 50_000])
 def test_whoever_has_the_papers_warm_up_takes_it_from_the_profile(name, protocol, key, iterations):
+    """The word would mean nothing to a switch that is no moment, and so not in force."""
     method = toy_training(name, protocol, iterations, warm_up=17).method
     assert method.in_force()[key] == method.setting.moment(getattr(method.switches, key)) == 17
 
@@ -93,7 +75,7 @@ def test_who_stops_at_validation_accuracy_one():
         assert stops == [False, name not in never], name
 
 
-@SIZES
+@pytest.mark.parametrize(("iterations", "epoch", "pool"), [DEMO, SHORT])
 @pytest.mark.parametrize("name", FIXED)
 def test_the_fixed_order_reaches_every_pool_record_within_the_budget(name, iterations, epoch, pool):
     training = toy_training(name, "release", iterations, epoch, pool=pool)
@@ -108,53 +90,11 @@ def test_the_papers_epoch_is_taken_as_it_is_whatever_the_budget(iterations):
         assert toy_training(name, "release", iterations, 1_000, pool=14_850).method.epoch() == 1_000
 
 
-@SIZES
-def test_scomatchs_threshold_moves_under_release(iterations, epoch, pool):
-    method = toy_training("scomatch", "release", iterations, epoch, pool=pool).method
-    seen = set()
-    for n in range(iterations):
-        method.state = replace(method.state, tallies=torch.tensor([10, 10, 10, 25]))
-        method.before_step(n)
-        seen.add(round(float(method.state.tau_ood), 4))
-    assert seen == {0.95, round(0.95 * 25 / 30, 4)}, "reset at each epoch, renewed within it"
-
-
-@SIZES
-def test_iomatchs_monitoring_pass_comes_once_per_pass_over_the_pool(iterations, epoch, pool, monkeypatch):
-    training = toy_training("iomatch", "release", iterations, epoch, pool=pool)
-    passes = []
-    monkeypatch.setattr(type(training.method.data.pool), "batches", lambda *_: passes.append(1) or iter(()))
-    for n in range(iterations):
-        training.method.before_step(n)
-    assert len(passes) == -(-iterations // -(-pool // 8))
-
-
-def test_adellos_prior_moves_faster_under_a_short_budget():
-    moved = {}
-    for iterations in (50_000, 2_000):
-        training = toy_training("adello", "paper", iterations)
-        training.iterate()
-        moved[iterations] = training.method.prior - 1 / 3
-    assert (moved[2_000] / moved[50_000]).tolist() == pytest.approx([(1 - 0.999**25) / 0.001] * 3, rel=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("name", "protocol", "key", "stated"),
-    [("ecgmatch", "paper", "ema_decay", 0.999), ("ecgmatch", "release", "ema_decay", 0.999),
-     ("safestudent", "release", "teacher_decay", 0.996)],
-)  # fmt: skip
-def test_teachers_average_with_the_decay_in_force(name, protocol, key, stated, monkeypatch):
-    used = set()
-    monkeypatch.setattr(Teacher, "ema_", lambda self, student, decay, buffers: used.add(decay))
-    training = toy_training(name, protocol, iterations=20, epoch=2)
-    run_to(training, 20)
-    assert used == {stated**2_500} == {training.method.in_force()[key]}
-
-
 def test_the_values_in_force_are_what_the_method_uses():
     ecgmatch = toy_training("ecgmatch", "paper", 2_000, 40, switches={"pretraining": 12_500}).method
     assert ecgmatch.in_force()["pretraining"] == ecgmatch.pretraining == 520, "up to an evaluation"
     adello = toy_training("adello", "paper", 2_000, 40).method
     assert adello.in_force()["distill_start"] == adello.distill_start == 381
+    assert adello.in_force()["prior_decay"] == pytest.approx(0.999**25)
     student = toy_training("safestudent", "release", 2_000, 40).method.in_force()
     assert (student["phase_one"], student["teacher_every"]) == (400, 400)

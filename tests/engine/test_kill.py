@@ -24,7 +24,7 @@ WARM.set_forkserver_preload([train.__module__])
 def make_project(folder: Path, protocol: str) -> Path:
     """A folder in which a cell can train: params and a link to the shared phantom."""
     folder.mkdir()
-    (folder / "data").symlink_to(split_data(phantom_store(), "ptbxl", 60, 1), target_is_directory=True)
+    (folder / "data").symlink_to(split_data(phantom_store("ptbxl"), "ptbxl", 60, 1), target_is_directory=True)
     params = demo_params(protocol, **SHORT).model_dump()
     (folder / "params.yaml").write_text(yaml.safe_dump(params))
     return folder

@@ -1,4 +1,4 @@
-"""The loop: selection, monitoring, divergence, resume, and independence of what runs beside it."""
+"""The loop: stopping, divergence, resume, what it stores; selection and monitoring are in tests/methods/oracle.py."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from safeecgmatch.cells import Cell
 from safeecgmatch.engine.checkpoint import Checkpoint
 from safeecgmatch.engine.contract import Losses
 from safeecgmatch.engine.fingerprint import resolve
-from safeecgmatch.engine.loop import Best, Diverged, Training, is_better
+from safeecgmatch.engine.loop import Diverged, Training
 from safeecgmatch.engine.monitor import Monitor, warnings_of
 from safeecgmatch.files import read_json
 from safeecgmatch.launching.outputs import history_csv, warnings_in, write_outputs
@@ -23,41 +23,9 @@ from tests.methods.harness import demo_params, make_training, phantom_store, spl
 SHORT = {"iterations": 6, "epoch": 2, "batch": 8}
 
 
-def test_the_earliest_wins_a_tie():
-    first = Best(100, 0.8, {})
-    assert is_better(0.5, None)
-    assert not is_better(0.8, first)
-    assert is_better(0.81, first)
-
-
-def scripted(accuracies, competes=None, bar=False) -> Training:
-    """A training whose evaluations are given: only the selection is real."""
-    training, _, _ = make_training("supervised", **SHORT)
-    training.method.must_beat_early_phases = lambda: bar  # type: ignore[method-assign]
-    for n, accuracy in enumerate(accuracies):
-        training.n = n
-        training._select(accuracy, competes[n] if competes else True)
-    return training
-
-
-def test_selection_keeps_the_first_best():
-    training = scripted([0.5, 0.7, 0.7, 0.6])
-    assert training.best is not None and training.best.iteration == 1
-    assert training.chosen() is training.best
-
-
-def test_early_phases_do_not_compete_unless_they_set_the_bar():
-    phases = [False, False, True, True]
-    free = scripted([0.5, 0.9, 0.6, 0.7], phases)
-    assert free.best is not None and (free.best.iteration, free.best.accuracy) == (3, 0.7)
-    barred = scripted([0.5, 0.9, 0.6, 0.7], phases, bar=True)
-    assert barred.best is None
-    assert barred.chosen().iteration == 1, "the best early weights are taken"
-
-
 def test_a_snapshot_does_not_change_with_the_network():
-    training = scripted([0.5])
-    assert training.best is not None
+    training, _, _ = make_training("supervised", **SHORT)
+    training.evaluate()
     before = training.best.weights["network.fc.weight"].clone()
     training.iterate()
     assert torch.equal(training.best.weights["network.fc.weight"], before)
@@ -86,22 +54,6 @@ def test_stopping_at_validation_accuracy_one(monkeypatch, stops):
     resumed, _, _ = make_training("supervised", **SHORT)
     resumed.load(training.state())
     assert resumed.finished, "a run that has stopped does not go on after a restart"
-
-
-def test_the_monitor_counts_accepted_right_and_unseen():
-    monitor = Monitor()
-    hidden = torch.tensor([0, 1, 3, 2])
-    for accepted in ([True, True, True, False], [False, False, False, False]):
-        losses = Losses(torch.tensor(2.0), {"a": torch.tensor(1.0)}, torch.tensor(accepted), torch.tensor([0, 2, 1, 2]))
-        monitor.add(losses, hidden, num_classes=3)
-        monitor.iterations += 1
-    row = monitor.summary()
-    assert row["mask_rate"] == pytest.approx(3 / 8)
-    assert row["pseudo_accuracy"] == pytest.approx(1 / 3)
-    assert row["pseudo_ood_share"] == pytest.approx(1 / 3)
-    assert row["loss.a"] == 1.0 and row["loss.total"] == 2.0
-    monitor.clear()
-    assert monitor.summary() == {}
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
@@ -189,7 +141,10 @@ def test_stopped_and_resumed_gives_the_same_bytes(tmp_path, capsys, name):
     write_outputs(tmp_path / "whole", whole, sets, config, inputs, generated=False)
 
     checkpoint = Checkpoint(tmp_path / "scratch", "abc")
-    resolved = resolve(demo_params(**options), Cell("ptbxl", name, 60, 1), split_data(phantom_store(), "ptbxl", 60, 1))
+    resolved = resolve(
+        demo_params(**options), Cell("ptbxl", name, 60, 1), split_data(phantom_store("ptbxl"), "ptbxl", 60, 1)
+    )
+    capsys.readouterr()  # of making the phantom
     for stop_after in (2, 5, 7):  # before, between and after evaluations
         training, _, before = restored(resolved, inputs, checkpoint)
         session = Session(training, checkpoint, 3, before)
@@ -231,10 +186,3 @@ def test_predictions_hold_what_evaluation_needs(tmp_path):
     summary = read_json(tmp_path / "cell" / "summary.json")
     assert summary["unseen_score"] == "1 - max probability" and summary["generated_ecgs"] is False
     assert (1 - confidence.astype(np.float64) <= summary["accept_threshold"]).mean() >= summary["accept_share"] == 0.95
-
-
-def test_the_method_never_sees_hidden_labels():
-    training, _, _ = make_training("fixmatch", **SHORT)
-    assert training.method.data.pool.labels is None
-    batch, hidden = training.draw()
-    assert not hasattr(batch, "y_u") and hidden.max() == 3

@@ -1,59 +1,13 @@
-"""What a cell keeps of every evaluation."""
+"""What a cell keeps of every evaluation; that it says what the network said is in tests/methods/test_contract.py."""
 
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 
 from safeecgmatch.engine.contract import Prediction
 from safeecgmatch.engine.trajectory import Trajectory
 from safeecgmatch.predictions import final_metrics, own_best, predictions_at
-from safeecgmatch.protocols import known_methods
-from tests.methods.harness import assert_same, bits, run, run_to, toy_training, weights
-
-
-@pytest.mark.parametrize("name", known_methods())
-def test_the_chosen_evaluation_says_what_the_chosen_weights_say(name: str) -> None:
-    """For every branch and both sets, to the last bit: the weights of the best checkpoint predict it again."""
-    training = run(toy_training(name, "paper", 12, 3, lambda_sum=1.0 if name == "safeecgmatch" else None))
-    arrays, chosen = training.trajectory.arrays(), training.chosen()
-    assert arrays["iteration"].tolist() == [3, 6, 9, 12]
-    assert arrays["competes"].tolist() == [bool(row["competes"]) for row in training.history]
-    index = arrays["iteration"].tolist().index(chosen.iteration)
-    training.method.load_state_dict(chosen.weights)
-    assert arrays["branch"][index] == training.method.reported_branch()
-    for part in ("validation", "open_test"):
-        signals = getattr(training, part)
-        for branch, prediction in training.method.predict(training.method.outputs_on(signals)).items():
-            stored = arrays[f"{part}.log_probs.{branch}"]
-            assert stored.dtype == np.float32 and stored.shape[:2] == (4, len(signals))
-            assert stored[index].tobytes() == prediction.log_probs.detach().numpy().tobytes()
-            if prediction.ood_score is not None:
-                assert arrays[f"{part}.ood_score.{branch}"][index].tobytes() == prediction.ood_score.numpy().tobytes()
-    for key, value in training.method.monitors().items():
-        if key.startswith("temperature."):
-            assert arrays[key][index] == value
-
-
-@pytest.mark.parametrize("name", ["safeecgmatch", "openmatch", "tstfc"])
-def test_keeping_it_changes_no_training(name: str) -> None:
-    """Nor does what the open test set holds."""
-    kept = toy_training(name, "paper", 12, 3, lambda_sum=1.0)
-    other = toy_training(name, "paper", 12, 3, lambda_sum=1.0)
-    object.__setattr__(other.open_test.source, "signals", torch.zeros(20, 2, 64))
-    assert bits(weights(run(kept))) == bits(weights(run(other)))
-    assert kept.history == other.history
-
-
-def test_it_goes_on_from_a_checkpoint_between_two_evaluations() -> None:
-    whole = run(toy_training("safeecgmatch", "paper", 12, 3, lambda_sum=1.0))
-    begun = toy_training("safeecgmatch", "paper", 12, 3, lambda_sum=1.0)
-    run_to(begun, 7)
-    resumed = toy_training("safeecgmatch", "paper", 12, 3, lambda_sum=1.0)
-    resumed.load(begun.state())
-    run(resumed)
-    assert_same(whole.trajectory.state(), resumed.trajectory.state())
 
 
 def probabilities(rows: list[list[float]]) -> Prediction:

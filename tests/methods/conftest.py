@@ -1,22 +1,20 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from safeecgmatch.engine.loop import Training
-from tests.methods.oracle import Probe, tagged_training
+from tests.methods.oracle import Probe, Tagged
 
 
 @pytest.fixture
-def tagged(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Training]]:
-    """`tagged_training` in double precision."""
+def tagged(monkeypatch: pytest.MonkeyPatch) -> Iterator[Tagged]:
+    """In double precision."""
     usual = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
-    yield partial(tagged_training, monkeypatch)
+    yield Tagged(monkeypatch)
     torch.set_default_dtype(usual)
 
 

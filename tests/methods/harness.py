@@ -24,7 +24,7 @@ from safeecgmatch.data.filtering import filter_dataset
 from safeecgmatch.data.phantom.archives import write_archive
 from safeecgmatch.data.splits import make_split, write_split
 from safeecgmatch.engine.assembly import Inputs, build, predict
-from safeecgmatch.engine.contract import Batch, Losses, Setting
+from safeecgmatch.engine.contract import Setting
 from safeecgmatch.engine.fingerprint import resolve
 from safeecgmatch.engine.generators import Generators, derived_seed
 from safeecgmatch.engine.loop import Training
@@ -60,14 +60,14 @@ def waves(records: int, classes: int, seed: int) -> SignalSet:
     return SignalSet(cast(Any, ToySource(signals)), torch.arange(records), labels)
 
 
-def section(name: str) -> dict[str, Any]:
-    """The method's hyper-parameters in the paper's profile, whatever the demo takes."""
-    return {key: value for key, value in paper_methods()[name].items() if key != "switches"}
-
-
 @functools.cache
 def paper_methods() -> dict[str, Any]:
     return compose_values("paper", ROOT / "profiles")["methods"]
+
+
+def section(name: str) -> dict[str, Any]:
+    """The method's hyper-parameters in the paper's profile, whatever the demo takes."""
+    return {key: value for key, value in paper_methods()[name].items() if key != "switches"}
 
 
 def hyper_of(name: str, **changes: Any) -> Any:
@@ -85,52 +85,45 @@ def toy_training(
     iterations: int = 24,
     epoch: int = 4,
     *,
-    seed: int = 3,
-    width: int = 2,
     pool: int = POOL,
-    leads: int = LEADS,
-    sampling_rate: int = 100,
-    ood_level: int = 60,
-    variant: str = "full",
-    lambda_sum: float | None = None,
-    learning_rate: float = 0.01,
+    batch: int = BATCH,
     hyper: dict[str, Any] | None = None,
     switches: dict[str, Any] | None = None,
-    warm_up: int | None = None,
-    batch: int = BATCH,
     sets: Sequence[SignalSet] | None = None,
+    **changes: Any,
 ) -> Training:
     """A cell on 24 labelled and `pool` unlabelled waves, 8 + 8 per iteration, before its first iteration.
 
-    The waves have two leads; a network for more can be counted, not run. Other labelled, unlabelled and validation
-    records can be given as `sets`.
+    `changes` are fields of its `Setting`. The waves have two leads; a network for more can be counted, not run. Other
+    labelled, unlabelled and validation records can be given as `sets`.
     """
     assert iterations % epoch == 0, "a budget is whole epochs, as config.py demands"
     kind = method_class(protocol_switches(name, protocol, {}).get("module", name))
+    usual = {
+        "leads": LEADS,
+        "sampling_rate": 100,
+        "width": 2,
+        "warm_up": max(1, round(500 / 50_000 * iterations)),
+        "learning_rate": 0.01,
+        "seed": 3,
+        "ood_level": 60,
+    }
     setting = Setting(
         num_classes=CLASSES,
-        leads=leads,
         samples=SAMPLES,
-        sampling_rate=sampling_rate,
-        width=width,
         iterations=iterations,
         epoch=epoch,
-        warm_up=max(1, round(500 / 50_000 * iterations)) if warm_up is None else warm_up,
         labelled_batch=batch if kind.uses_unlabelled else 2 * batch,
         unlabelled_batch=batch if kind.uses_unlabelled else 0,
-        learning_rate=learning_rate,
-        seed=seed,
-        ood_level=ood_level,
-        variant=variant,
-        lambda_sum=lambda_sum,
+        **(usual | changes),
     )
     labelled, unlabelled, validation = sets or (
         waves(24, CLASSES, 1), waves(pool, CLASSES + 1, 2), waves(30, CLASSES, 3)
     )  # fmt: skip
-    rng = Generators(seed)
+    rng = Generators(setting.seed)
     data = MethodData(labelled, unlabelled.without_labels(), validation)
     own = validate(kind.Hyper, section(name) | (hyper or {}), name)
-    torch.manual_seed(derived_seed(seed, "weights"))
+    torch.manual_seed(derived_seed(setting.seed, "weights"))
     method = kind(Context(setting, own, switches_of(name, protocol, **(switches or {})), data, rng))
     return Training(method, labelled, unlabelled, validation, waves(20, CLASSES + 1, 4), rng, "off")
 
@@ -145,33 +138,6 @@ def run_to(training: Training, n: int) -> None:
         training.iterate()
         if training.n % training.setting.epoch == 0:
             training.evaluate()
-
-
-def one_batch(training: Training) -> Batch:
-    return training.draw()[0]
-
-
-def all_losses(training: Training, n: int) -> list[Losses]:
-    training.method.train()
-    return list(training.method.losses(one_batch(training), n))
-
-
-def only_losses(training: Training, n: int) -> Losses:
-    (losses,) = all_losses(training, n)
-    return losses
-
-
-def gradients(training: Training, n: int) -> dict[str, bool]:
-    """Which parameters iteration `n` reaches."""
-    training.method.train()
-    training.method.zero_grad()
-    for losses in training.method.losses(one_batch(training), n):
-        losses.total.backward()
-    return {name: parameter.grad is not None for name, parameter in training.method.named_parameters()}
-
-
-def weights(training: Training) -> dict[str, Tensor]:
-    return {name: value.clone() for name, value in training.method.state_dict().items()}
 
 
 def bits(state: dict[str, Tensor]) -> dict[str, bytes]:
@@ -211,13 +177,12 @@ REAL_RECORDS = 2500  # the first ones of PTB-XL; all five classes occur
 _FOLDER = tempfile.TemporaryDirectory(prefix="safeecgmatch-tests-")
 
 
-@functools.cache
-def phantom_store(dataset: str = "ptbxl", records: int = 900, sampling_rate: int = 100) -> Path:
-    """The `data` folder with the filtered phantom of one dataset, made once per test session."""
-    folder = Path(_FOLDER.name) / f"{records}-{sampling_rate}"
-    write_archive(dataset, folder / "raw" / dataset, records, seed=7, sampling_rate=sampling_rate)
-    target = folder / "data" / "filtered" / dataset
-    filter_dataset(dataset, folder / "raw" / dataset, target, sampling_rate, "none", workers=1)
+@functools.cache  # so `dataset` has no default: with and without it would be two stores
+def phantom_store(dataset: str) -> Path:
+    """The `data` folder with the filtered phantom of one dataset at 100 Hz, made once per test session."""
+    folder = Path(_FOLDER.name) / "phantom"
+    write_archive(dataset, folder / "raw" / dataset, 900, seed=7, sampling_rate=100)
+    filter_dataset(dataset, folder / "raw" / dataset, folder / "data" / "filtered" / dataset, 100, "none", workers=1)
     return folder / "data"
 
 

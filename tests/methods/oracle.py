@@ -1,13 +1,13 @@
 """Whole iterations through the real loop, compared with an oracle that is written from the specification alone.
 
-`tagged_training` makes a cell whose networks and views are replaced. A `Probe` is a tiny smooth function of every
-sample with batch statistics, so what it says shows which records it saw, in which view and beside which others. A view
-is a fixed function of its kind and of how many such views of the same tensor came before in this iteration. Rows,
-positions and labels of records are unrelated to each other, and all is in double precision.
+The fixture `tagged` makes a cell (`Tagged`) whose networks and views are replaced. A `Probe` is a tiny smooth function
+of every sample with batch statistics, so what it says shows which records it saw, in which view and beside which
+others. A view is a fixed function of its kind and of how many such views of the same tensor came before in this
+iteration. Rows, positions and labels of records are unrelated to each other, and all is in double precision.
 
 An `Oracle` is a module with the method's names of networks, holding copies of them, and an Adam of its own. `follow`
 runs the real loop to its end and compares: after every iteration the loss terms, all weights and buffers, and the
-memory; at every evaluation the row of the history; in the end the weights that are kept.
+memory; at every evaluation the row of the history; in the end the weights that are kept and every branch's predictions.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from __future__ import annotations
 import copy
 import sys
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import pytest
 import torch
@@ -26,15 +26,16 @@ from torch import Tensor, nn
 
 from safeecgmatch.engine import models, views
 from safeecgmatch.engine.contract import Batch, Losses
-from safeecgmatch.engine.generators import Generators
 from safeecgmatch.engine.loop import Row, Training
+from safeecgmatch.engine.method import method_class
 from safeecgmatch.engine.signals import SignalSet
+from safeecgmatch.protocols import known_methods, switches
 from tests.methods.harness import CLASSES, LEADS, ToySource, toy_training
 
-M = TypeVar("M", bound=nn.Module)
 SAMPLES, LABELLED, POOL, VALIDATION, BATCH = 12, 10, 22, 14, 4
 COSINES = 4
 RATE = 130  # samples per second: of this cell alone
+Said = dict[str, tuple[Tensor, Tensor | None]]  # by branch: log-probabilities, unseen scores
 
 
 class Probe(nn.Module):
@@ -80,36 +81,18 @@ def cross_entropy(z: Tensor, y: Tensor) -> Tensor:
     return -z.log_softmax(dim=1)[torch.arange(len(z)), y]
 
 
-RESNET, WEAK, STRONG, MASK_BAND = models.ResNet1D, views.weak, views.strong, views.mask_band
+def pairs(o: Tensor) -> tuple[Tensor, Tensor]:
+    """(outlier, inlier) probabilities of one-vs-all heads."""
+    r = o.reshape(len(o), 2, CLASSES).softmax(dim=1)
+    return r[:, 0], r[:, 1]
 
 
-class Views:
-    """Counts the views of the same tensor within an iteration."""
-
-    def __init__(self) -> None:
-        self.rng = Generators(0)
-        self.made: list[tuple[str, Tensor]] = []  # held, so that no other tensor takes their place in memory
-
-    def new_iteration(self) -> None:
-        self.made.clear()
-
-    def count(self, kind: str, x: Tensor, generator: torch.Generator, rate: int = RATE) -> int:
-        assert rate == RATE, "the length of a masked interval depends on the sampling rate"
-        self.check(generator)
-        same = [one for other, one in self.made if other == kind and one.data_ptr() == x.data_ptr()]
-        self.made.append((kind, x))
-        return sum(one.shape == x.shape for one in same)
-
-    def check(self, generator: torch.Generator) -> None:
-        assert generator in self.rng._made.values(), "no generator of the run, whose state is in the checkpoint"
-
-    def install(self, patch: pytest.MonkeyPatch) -> None:
-        replace_everywhere(patch, WEAK, lambda x, g: weak(x, self.count("weak", x, g)))
-        replace_everywhere(patch, STRONG, lambda x, g, rate: strong(x, self.count("strong", x, g, rate)))
-        replace_everywhere(patch, MASK_BAND, lambda spectra, g: (self.check(g), mask_band(spectra))[1])
-
-
-MADE = Views()
+def one_vs_all(o: Tensor, y: Tensor) -> Tensor:
+    """-log of the true class's inlier, and of the hardest other class's outlier probability."""
+    (outlier, inlier), rows = pairs(o), torch.arange(len(y))
+    negative = -(outlier + 1e-8).log()
+    negative[rows, y] = 0.0
+    return (-(inlier[rows, y] + 1e-8).log()).mean() + negative.max(dim=1).values.mean()
 
 
 def replace_everywhere(patch: pytest.MonkeyPatch, original: Any, substitute: Any) -> None:
@@ -119,51 +102,57 @@ def replace_everywhere(patch: pytest.MonkeyPatch, original: Any, substitute: Any
             patch.setattr(module, original.__name__, substitute)
 
 
-def tagged_sets() -> list[SignalSet]:
+def tagged_sets(pool: int = POOL, wave: float = 2.0) -> list[SignalSet]:
     """Labelled, pool (with unseen records) and validation records of one store, in an order that says nothing.
 
-    Noise, with a wave that says something about the class.
+    Noise, with a wave that says something about the class; without it so little can be learnt that the last weights
+    are not the best.
     """
-    generator, sizes = torch.Generator().manual_seed(7), [LABELLED, POOL, VALIDATION]
+    generator, sizes = torch.Generator().manual_seed(7), [LABELLED, pool, VALIDATION]
     rows = torch.randperm(sum(sizes), generator=generator).split(sizes)
     kinds = (CLASSES, CLASSES + 1, CLASSES)
     labels = [torch.arange(size) % classes for size, classes in zip(sizes, kinds, strict=True)]
     signals = torch.randn(sum(sizes), LEADS, SAMPLES, generator=generator)
     turns = torch.arange(SAMPLES) / SAMPLES
-    signals[torch.cat(rows)] += 2.0 * torch.cos(2 * torch.pi * (1 + torch.cat(labels))[:, None, None] * turns + 0.4)
-    return [SignalSet(cast(Any, ToySource(signals)), *pair) for pair in zip(rows, labels, strict=True)]
+    signals[torch.cat(rows)] += wave * torch.cos(2 * torch.pi * (1 + torch.cat(labels))[:, None, None] * turns + 0.4)
+    return [SignalSet(ToySource(signals), *pair) for pair in zip(rows, labels, strict=True)]
 
 
-def noise_sets(pool: int = POOL) -> list[SignalSet]:
-    """As `tagged_sets`, of noise alone: so little can be learnt that the last weights are not the best."""
-    generator, sizes = torch.Generator().manual_seed(7), [LABELLED, pool, VALIDATION]
-    source = ToySource(torch.randn(sum(sizes), LEADS, SAMPLES, generator=generator))
-    rows = torch.randperm(sum(sizes), generator=generator).split(sizes)
-    kinds = (CLASSES, CLASSES + 1, CLASSES)
-    labels = [torch.arange(size) % classes for size, classes in zip(sizes, kinds, strict=True)]
-    return [SignalSet(cast(Any, source), *pair) for pair in zip(rows, labels, strict=True)]
+class Tagged:
+    """`toy_training` with probes, tagged views and tagged records; counts the views of a tensor within an iteration."""
 
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        for name in known_methods():  # their modules have to be there before names in them are replaced
+            for protocol in ("paper", "release"):
+                method_class(switches(name, protocol, {}).get("module", name))
+        self.patch = patch
+        self.training: Training | None = None
+        self.made: list[tuple[Any, Tensor]] = []  # held, so that no other tensor takes their place in memory
+        replace_everywhere(patch, models.ResNet1D, Probe)
+        replace_everywhere(patch, views.weak, self.counted(weak))
+        replace_everywhere(patch, views.strong, self.counted(strong))
+        replace_everywhere(patch, views.mask_band, lambda spectra, g: (self.check(g), mask_band(spectra))[1])
 
-def tagged_training(
-    patch: pytest.MonkeyPatch, name: str, protocol: str, iterations: int, epoch: int, **options: Any
-) -> Training:
-    """`toy_training` with probes, tagged views and tagged records, for a test with the fixture `tagged`."""
-    toy_training(name, protocol)  # the method's modules have to be there before names in them are replaced
-    replace_everywhere(patch, RESNET, Probe)
-    MADE.install(patch)
-    training = toy_training(
-        name, protocol, iterations, epoch, sampling_rate=RATE,
-        **({"sets": tagged_sets(), "batch": BATCH} | options),
-    )  # fmt: skip
-    MADE.rng = training.rng
-    draw = training.draw
+    def counted(self, view: Callable[[Tensor, int], Tensor]) -> Callable[..., Tensor]:
+        def made(x: Tensor, generator: torch.Generator, rate: int = RATE) -> Tensor:
+            assert rate == RATE, "the length of a masked interval depends on the sampling rate"
+            self.check(generator)
+            same = [one for kind, one in self.made if kind is view and one.data_ptr() == x.data_ptr()]
+            self.made.append((view, x))
+            return view(x, sum(one.shape == x.shape for one in same))
 
-    def draw_for_a_new_iteration() -> tuple[Batch, Tensor]:
-        MADE.new_iteration()
-        return draw()
+        return made
 
-    patch.setattr(training, "draw", draw_for_a_new_iteration)
-    return training
+    def check(self, generator: torch.Generator) -> None:
+        known = self.training.rng._made.values()
+        assert generator in known, "no generator of the run, whose state is in the checkpoint"
+
+    def __call__(self, name: str, protocol: str, iterations: int, epoch: int, **options: Any) -> Training:
+        options = {"sets": tagged_sets(), "batch": BATCH} | options
+        training = self.training = toy_training(name, protocol, iterations, epoch, sampling_rate=RATE, **options)
+        draw = training.draw
+        self.patch.setattr(training, "draw", lambda: (self.made.clear(), draw())[1])
+        return training
 
 
 @dataclass(frozen=True)
@@ -175,6 +164,12 @@ class Drawn:
     x_u: Tensor
     position_u: Tensor
     chosen: Tensor | None = None  # pool positions that the method says it drew for itself
+
+
+def first_drawn(training: Training) -> Drawn:
+    """What a rehearsal draws first, as the training of the same seed will."""
+    batch = training.draw()[0]
+    return Drawn(batch.x_l, batch.y_l, batch.x_u, batch.position_u)
 
 
 def found_in(x: Tensor, known: SignalSet) -> Tensor:
@@ -196,21 +191,28 @@ class Expected:
     rates: dict[str, Tensor] = field(default_factory=dict)
 
 
-class Oracle(nn.Module):
-    """Subclass: adopt the networks under the method's names, then `start_adam`."""
+def taken(done: Sequence[Expected]) -> list[int]:
+    """How many pseudo-labels each iteration accepted."""
+    return [int(one.accepted.sum()) for one in done]
 
+
+class Oracle(nn.Module):
+    """Copies of the method's `networks`, and what the specification does with them."""
+
+    networks: tuple[str, ...] = ("network",)
     must_beat_early = False
 
     def __init__(self, training: Training) -> None:
         super().__init__()
-        self.setting = training.setting
-        labels = training.validation.labels
-        assert labels is not None
-        self.y_v, self.x_v = labels, training.validation.batch(torch.arange(VALIDATION))
+        self.setting, self.y_v = training.setting, training.validation.labels
+        self.x_v = training.validation.batch(torch.arange(VALIDATION))
         self.x_pool = training.pool.batch(torch.arange(len(training.pool)))  # without labels, as the method
+        self.adopt(training.method)
+        self.start_adam()
 
-    def adopt(self, module: M) -> M:
-        return copy.deepcopy(module)
+    def adopt(self, method: Any) -> None:
+        for name in self.networks:
+            setattr(self, name, copy.deepcopy(getattr(method, name)))
 
     def start_adam(self) -> None:
         rate = self.setting.learning_rate
@@ -221,21 +223,28 @@ class Oracle(nn.Module):
         total.backward()
         self.adam.step()
 
-    def accuracy(self, network: Callable[[Tensor], Tensor]) -> float:
-        """Of class scores for the raw validation records, in evaluation mode."""
-        self.eval()
-        with torch.no_grad():
-            right = network(self.x_v).argmax(dim=1) == self.y_v
-        self.train()
-        return float(right.double().mean())
-
     @abstractmethod
     def iterate(self, n: int, drawn: Drawn) -> Expected:
         """Iteration `n` (iterations already made), with all that happens just before and after it."""
 
-    @abstractmethod
+    def predict(self, x: Tensor) -> Said:
+        """Of raw records, in evaluation mode."""
+        return {"main": (self.network(x).log_softmax(dim=1), None)}
+
+    @torch.no_grad()
+    def said(self) -> Said:
+        """Of the validation records."""
+        self.eval()
+        said = self.predict(self.x_v)
+        self.train()
+        return said
+
+    def right(self, scores: Tensor) -> float:
+        return float((scores.argmax(dim=1) == self.y_v).double().mean())
+
     def evaluate(self, n: int) -> Row:
-        """The row of the history after `n` iterations but for losses and rates, at least val_accuracy."""
+        """The row of the history after `n` iterations but for losses and rates."""
+        return {"val_accuracy": self.right(self.said()["main"][0]), "competes": 1}
 
     def after_evaluation(self, n: int, row: Row) -> None:
         """What happens when the weights of this evaluation are kept or not."""
@@ -297,18 +306,16 @@ def monitored(done: list[Expected], drawn: list[Drawn], hidden: Tensor) -> Row:
     ]
     if judged:
         accepted, pseudo, true = (torch.cat(parts) for parts in zip(*judged, strict=True))
-        taken = int(accepted.sum())
-        row["mask_rate"] = taken / len(accepted)
-        row["pseudo_accuracy"] = float((pseudo == true)[accepted].double().mean()) if taken else None
+        row["mask_rate"] = float(accepted.double().mean())
         unseen = (true == CLASSES) & (pseudo < CLASSES)
-        row["pseudo_ood_share"] = float(unseen[accepted].double().mean()) if taken else None
+        for name, hits in (("pseudo_accuracy", pseudo == true), ("pseudo_ood_share", unseen)):
+            row[name] = float(hits[accepted].double().mean()) if accepted.any() else None
     return row
 
 
 def follow(training: Training, oracle: Oracle, relative: float = 1e-8) -> list[Expected]:
     """Run the loop to its end beside the oracle, whose iterations are returned for a look at what happened."""
     method, labels, hidden = training.method, training.labelled.labels, training.pool.labels
-    assert labels is not None and hidden is not None
     drawn: list[Drawn] = []
     yielded: list[Losses] = []
     rows: list[Row] = []
@@ -345,10 +352,13 @@ def follow(training: Training, oracle: Oracle, relative: float = 1e-8) -> list[E
         close(method.state_dict(), oracle.state_dict(), f"weights after iteration {n}", relative)
         close(method.memory(), oracle.memory(), f"memory after iteration {n}", relative)
 
-    method.losses = watched  # type: ignore[method-assign]
+    method.losses = watched
     training.run(after_iteration, rows.append)
     for found, wanted in ((training.best, kept.best), (training.early, kept.early)):
         assert (found is None) == (wanted is None)
-        if found is not None and wanted is not None:
+        if found is not None:
             close((found.iteration, found.accuracy, found.weights), wanted, "the weights that are kept", relative)
+    said, predictions = oracle.said(), method.predict(method.validate_now(len(done)).outputs)
+    assert predictions.keys() == said.keys()
+    close({name: (one.log_probs, one.ood_score) for name, one in predictions.items()}, said, "predictions", relative)
     return done

@@ -6,6 +6,7 @@ import functools
 import io
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -66,14 +67,38 @@ def test_stopped_and_resumed_through_a_file_it_ends_with_the_same_bits(name: str
 
 
 @EVERY_CELL
-def test_hidden_labels_change_nothing_that_it_learns(name: str, protocol: str) -> None:
-    """The monitor alone may read them: a run with other hidden labels ends with the same weights and memory."""
+def test_neither_hidden_labels_nor_the_open_test_set_change_what_it_learns(name: str, protocol: str) -> None:
+    """The monitor alone may read them: a run with others ends with the same weights and memory."""
     plain, other = whole_run(name, protocol)[0], new(name, protocol)
     assert other.pool.labels is not None and other.method.data.pool.labels is None
     other.pool.labels.copy_(CLASSES - other.pool.labels)
+    other.open_test.source.signals.zero_()
     run_to(other, other.setting.iterations)
     assert bits(plain.method.state_dict()) == bits(other.method.state_dict())
     assert_same(plain.method.memory(), other.method.memory())
+    assert [row["val_accuracy"] for row in plain.history] == [row["val_accuracy"] for row in other.history]
+
+
+@EVERY_CELL
+def test_the_trajectory_says_at_the_chosen_evaluation_what_the_chosen_weights_say(name: str, protocol: str) -> None:
+    """For every branch and both sets, to the last bit, and in a network that knows these weights alone."""
+    training, method = whole_run(name, protocol)[0], new(name, protocol).method
+    arrays, chosen = training.trajectory.arrays(), training.chosen()
+    assert arrays["iteration"].tolist() == [4, 8, 12, 16, 20, 24]
+    assert arrays["competes"].tolist() == [bool(row["competes"]) for row in training.history]
+    index = arrays["iteration"].tolist().index(chosen.iteration)
+    method.load_state_dict(chosen.weights)
+    assert arrays["branch"][index] == method.reported_branch()
+    for part in ("validation", "open_test"):
+        signals = getattr(training, part)
+        for branch, prediction in method.predict(method.outputs_on(signals)).items():
+            stored = arrays[f"{part}.log_probs.{branch}"]
+            assert stored.dtype == np.float32 and stored.shape[:2] == (6, len(signals))
+            assert stored[index].tobytes() == prediction.log_probs.detach().numpy().tobytes()
+            if prediction.ood_score is not None:
+                assert arrays[f"{part}.ood_score.{branch}"][index].tobytes() == prediction.ood_score.numpy().tobytes()
+    temperatures = {key: value for key, value in method.monitors().items() if key.startswith("temperature.")}
+    assert {key: arrays[key][index] for key in temperatures} == temperatures
 
 
 @EVERY_CELL

@@ -1,4 +1,4 @@
-"""FixMatch and Supervised."""
+"""FixMatch and Supervised, by hand and in whole iterations by the specification."""
 
 from __future__ import annotations
 
@@ -8,15 +8,21 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from safeecgmatch.methods.fixmatch.method import FixMatchHyper, FixMatchSwitches, step
-from tests.methods.harness import run, toy_training
-
-HYPER = FixMatchHyper(threshold=0.95, lambda_u=1.0)
-
-
-def switches(strict: bool = False, average_over: str = "batch") -> FixMatchSwitches:
-    common = {"batch_order": "reshuffled", "stop_at_val_1": False, "start": 0, "ramp": 0}
-    return FixMatchSwitches(**common, threshold_strict=strict, average_over=average_over)
+from safeecgmatch.engine.loop import Training
+from safeecgmatch.methods.fixmatch.method import FixMatchHyper, step
+from tests.methods.harness import switches_of
+from tests.methods.oracle import (
+    Drawn,
+    Expected,
+    Oracle,
+    Tagged,
+    cross_entropy,
+    first_drawn,
+    follow,
+    strong,
+    taken,
+    weak,
+)
 
 
 def logits_of(confidence: list[float]) -> torch.Tensor:
@@ -26,29 +32,79 @@ def logits_of(confidence: list[float]) -> torch.Tensor:
 
 
 def test_pseudo_label_loss_over_batch_or_selected() -> None:
-    weak, strong = logits_of([0.99, 0.6, 0.01]), logits_of([0.7, 0.7, 0.7])
-    y = torch.tensor([1, 0, 1])
-    for average_over, count in (("batch", 3), ("selected", 2)):
-        result = step(strong, y, weak, strong, HYPER, switches(average_over=average_over), 0.5)
+    weakly, strongly = logits_of([0.99, 0.6, 0.01]), logits_of([0.7, 0.7, 0.7])
+    y, hyper = torch.tensor([1, 0, 1]), FixMatchHyper(threshold=0.95, lambda_u=1.0)
+    for protocol, count in (("paper", 3), ("release", 2)):
+        switches = switches_of("fixmatch", protocol)
+        result = step(strongly, y, weakly, strongly, hyper, switches, 0.5)
         assert result.accepted.tolist() == [True, False, True] and result.pseudo.tolist() == [1, 1, 0]
-        pseudo, supervised = -(math.log(0.7) + math.log(0.3)) / count, F.cross_entropy(strong, y).item()
+        pseudo, supervised = -(math.log(0.7) + math.log(0.3)) / count, F.cross_entropy(strongly, y).item()
         assert result.terms["pseudo"].item() == pytest.approx(pseudo)
         assert result.terms["supervised"].item() == pytest.approx(supervised)
         assert result.total.item() == pytest.approx(supervised + 0.5 * pseudo)
-    nobody = step(strong, y, strong, strong, HYPER, switches(True, "selected"), 1.0)
-    assert nobody.terms["pseudo"].item() == 0.0
-    too_early = step(strong, y, weak, strong, HYPER, switches(), 0.0)
-    assert not too_early.accepted.any() and too_early.total == too_early.terms["supervised"]
+        nobody = step(strongly, y, strongly, strongly, hyper, switches, 1.0)
+        assert nobody.terms["pseudo"].item() == 0.0
+        too_early = step(strongly, y, weakly, strongly, hyper, switches, 0.0)
+        assert not too_early.accepted.any() and too_early.total == too_early.terms["supervised"]
 
 
-def test_pseudo_labels_carry_no_gradient() -> None:
-    weak, strong = logits_of([0.99, 0.6]).requires_grad_(), logits_of([0.7, 0.7]).requires_grad_()
-    result = step(strong, torch.tensor([0, 1]), weak, strong, HYPER, switches(), 1.0)
-    into_weak, into_strong = torch.autograd.grad(result.terms["pseudo"], [weak, strong], allow_unused=True)
-    assert into_weak is None and into_strong.abs().sum(dim=1).gt(0).tolist() == [True, False]
+START, EVERY = 4, 3
+RAMP = 6  # the warm-up under `release`
 
 
-def test_supervised_uses_no_unlabelled_record() -> None:
-    training = run(toy_training("supervised", "paper"))
-    assert training.setting.unlabelled_batch == 0 and training.setting.labelled_batch == 16
+class FixMatchOracle(Oracle):
+    def __init__(
+        self, training: Training, protocol: str, threshold: float, start: int = START, ramp: int = RAMP
+    ) -> None:
+        super().__init__(training)
+        self.paper, self.threshold, self.start, self.ramp = protocol == "paper", threshold, start, ramp
+
+    def iterate(self, n: int, drawn: Drawn) -> Expected:
+        size = len(drawn.x_u)
+        z = self.network(torch.cat([weak(drawn.x_l), weak(drawn.x_u), strong(drawn.x_u)]))
+        z_l, z_w, z_s = z[:size], z[size : 2 * size].detach(), z[2 * size :]
+        confidence, pseudo = z_w.softmax(dim=1).max(dim=1)
+        supervised = cross_entropy(z_l, drawn.y_l).mean()
+        if self.paper:
+            accepted, weight = (confidence >= self.threshold) & (n >= self.start), 1.0
+            unsupervised = (cross_entropy(z_s, pseudo) * accepted).sum() / size
+        else:
+            accepted, weight = confidence > self.threshold, math.exp(-5 * (1 - min(n / self.ramp, 1)) ** 2)
+            unsupervised = cross_entropy(z_s, pseudo)[accepted].sum() / max(int(accepted.sum()), 1)
+        total = supervised + weight * unsupervised
+        self.descend(total)
+        return Expected(total, {"supervised": supervised, "pseudo": unsupervised}, accepted, pseudo)
+
+
+class SupervisedOracle(Oracle):
+    def iterate(self, n: int, drawn: Drawn) -> Expected:
+        supervised = cross_entropy(self.network(weak(drawn.x_l)), drawn.y_l).mean()
+        self.descend(supervised)
+        return Expected(supervised, {"supervised": supervised})
+
+
+@pytest.mark.parametrize("protocol", ["paper", "release"])
+def test_fixmatch(tagged: Tagged, protocol: str) -> None:
+    warm_up = START if protocol == "paper" else RAMP
+    training = tagged("fixmatch", protocol, 12, EVERY, warm_up=warm_up, learning_rate=0.05, hyper={"threshold": 0.6})
+    accepted = taken(follow(training, FixMatchOracle(training, protocol, 0.6)))
+    assert any(accepted[:START]) == (protocol == "release") and 0 < sum(accepted[START:]) < 4 * len(accepted[START:])
+
+
+@pytest.mark.parametrize("protocol", ["paper", "release"])
+def test_supervised(tagged: Tagged, protocol: str) -> None:
+    training = tagged("supervised", protocol, 9, EVERY, learning_rate=0.05)
+    follow(training, SupervisedOracle(training))
     assert "mask_rate" not in training.history[-1]
+
+
+@pytest.mark.parametrize("protocol", ["paper", "release"])
+def test_a_record_on_the_threshold(tagged: Tagged, protocol: str) -> None:
+    warm_up = {"paper": 0, "release": 1}[protocol]
+    rehearsal = tagged("fixmatch", protocol, 1, 1, warm_up=warm_up)
+    drawn = first_drawn(rehearsal)
+    z = rehearsal.method.network(torch.cat([weak(drawn.x_l), weak(drawn.x_u), strong(drawn.x_u)]))
+    threshold = z[len(drawn.x_l)].softmax(dim=0).max().item()
+    training = tagged("fixmatch", protocol, 2, 1, warm_up=warm_up, hyper={"threshold": threshold})
+    (first, _) = follow(training, FixMatchOracle(training, protocol, threshold, start=0, ramp=1))
+    assert bool(first.accepted[0]) == (protocol == "paper")

@@ -1,19 +1,32 @@
-"""SafeStudent: energy discrepancy, who is seen and unseen, phases, rounds, and what competes."""
+"""SafeStudent: energy discrepancy, who is seen and unseen, phases, and whole iterations by the specification."""
 
 from __future__ import annotations
 
+import copy
 import math
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from safeecgmatch.engine.contract import Evaluation, Prediction
-from safeecgmatch.engine.loop import Training
+from safeecgmatch.engine.loop import Row, Training
 from safeecgmatch.methods.safestudent.energy import energy_discrepancy
-from safeecgmatch.methods.safestudent.method import SafeStudent
 from safeecgmatch.methods.safestudent.step import Step, step
-from tests.methods.harness import hyper_of, run_to, switches_of, toy_training
+from tests.methods.harness import CLASSES, hyper_of, switches_of, toy_training
+from tests.methods.oracle import (
+    Drawn,
+    Expected,
+    Oracle,
+    Probe,
+    Said,
+    Tagged,
+    cross_entropy,
+    follow,
+    strong,
+    tagged_sets,
+    weak,
+)
 from tests.vectors import double, load_vector
 
 VECTOR = load_vector("safestudent_ed")
@@ -60,16 +73,6 @@ def test_release_at_threshold_0_3_calls_no_record_unseen_and_paper_some() -> Non
     assert paper.unseen.any() and paper.terms["uniform"].item() > 0.0
 
 
-def test_a_released_run_never_meets_an_unseen_record_and_a_paper_run_does() -> None:
-    uniform = {}
-    for protocol in ("paper", "release"):
-        training = toy_training("safestudent", protocol, iterations=12, ood_level=30)
-        run_to(training, 12)
-        uniform[protocol] = [row["loss.uniform"] for row in training.history if "loss.uniform" in row]
-    assert uniform["release"] and all(value == 0.0 for value in uniform["release"])
-    assert uniform["paper"] and all(value > 0.0 for value in uniform["paper"])
-
-
 def test_percentiles_give_13_seen_4_unseen_15_ignored_whatever_the_ood_ratio() -> None:
     t, s = random_logits(32, 1), random_logits(32, 2)
     for ratio in (0.3, 0.6):
@@ -91,11 +94,6 @@ def test_empty_sets_cost_nothing_and_leave_finite_gradients() -> None:
     assert bool(torch.isfinite(s.grad).all())
 
 
-def student(training: Training) -> SafeStudent:
-    assert isinstance(training.method, SafeStudent)
-    return training.method
-
-
 @pytest.mark.parametrize(
     ("iterations", "every", "phase_one", "round_ends"),
     [
@@ -108,85 +106,133 @@ def student(training: Training) -> SafeStudent:
     ],
 )
 def test_phases_and_rounds(iterations: int, every: int, phase_one: int, round_ends: set[int]) -> None:
-    method = student(toy_training("safestudent", "paper", iterations, every))
+    method = toy_training("safestudent", "paper", iterations, every).method
     assert method.phase_one == phase_one
     assert method.round_ends == round_ends
     assert not method.competes(phase_one) and method.competes(phase_one + every)
 
 
-def evaluate_as(training: Training, iteration: int, accuracy: float) -> None:
-    student(training).after_evaluation(Evaluation(iteration, {}, torch.empty(0), accuracy))
+def test_a_discrepancy_equal_to_an_absolute_threshold_is_ignored() -> None:
+    t, z = torch.randn(2, 40, CLASSES, generator=torch.Generator().manual_seed(0))
+    discrepancies = phase_two("release", t, z, RATIO).ed.double()
+    row = next(j for j, ed in enumerate(discrepancies.tolist()) if (ed + 0.1) - 0.1 == ed)
+    for ratio in (float(discrepancies[row]), float(discrepancies[row]) + 0.1):
+        result = phase_two("release", t, z, ratio)
+        assert bool(result.seen.any()) and bool(result.unseen.any())
+        assert not (result.seen | result.unseen)[row]
 
 
-def shift_weights(training: Training, amount: float) -> None:
-    with torch.no_grad():
-        student(training).network.fc.bias += amount
+ITERATIONS, EVERY = 32, 2
+BATCH = 11  # both percentiles are values of the batch: only strictly larger and smaller ones count
+PHASE_ONE = 6  # three of sixteen evaluations
+ROUND_ENDS = (14, 22)  # after four and eight of the other thirteen evaluations
+TEACHER_MOMENTS = (12, 18, 24, 30)  # every fifth of the budget, but not in phase one
+DECAY = 0.9998 ** (50_000 / ITERATIONS)
+RATIO = 0.9  # of unseen records, as a threshold
 
 
-def bias(network: torch.nn.Module) -> float:
-    return round(float(network.state_dict()["fc.bias"][0]), 4)
+def energy(t: Tensor, temperature: float) -> Tensor:
+    e = (t / temperature).exp()
+    rest = e.sum(dim=1) - e.max(dim=1).values + 1e-5
+    return temperature * e.sum(dim=1).log() - temperature * rest.log()
 
 
-def test_paper_rounds_restart_the_optimiser_and_promote_the_best_student() -> None:
-    training = toy_training("safestudent", "paper", iterations=1_500, epoch=100)  # phase 1: 3; ends at 7, 11
-    method = student(training)
-    assert method.phase_one == 300 and method.round_ends == {700, 1_100}
-    training.iterate()
-    method.network.fc.bias.data.zero_()
-    for iteration, accuracy in ((100, 0.5), (200, 0.8)):
-        shift_weights(training, 1.0)
-        evaluate_as(training, iteration, accuracy)
-    shift_weights(training, 1.0)
-    evaluate_as(training, 300, 0.8)  # a tie: the earliest wins
-    assert bias(method.network) == bias(method.teacher.network) == 2.0
-    assert len(training.optimizer.state) == 0
-    accuracies = {400: 0.6, 500: 0.7, 600: 0.7, 700: 0.3}
-    for iteration, accuracy in accuracies.items():
-        shift_weights(training, 1.0)
-        if iteration == 700:
-            training.n = method.phase_one
-            training.iterate()
-            method.network.fc.bias.data.fill_(6.0)
-            assert len(training.optimizer.state) > 0
-        assert bias(method.teacher.network) == 2.0
-        evaluate_as(training, iteration, accuracy)
-    assert bias(method.teacher.network) == 4.0  # the student of evaluation 500
-    assert bias(method.network) == 6.0  # goes on from its own weights
-    assert len(training.optimizer.state) == 0
-    shift_weights(training, 1.0)
-    evaluate_as(training, 1_100, 0.65)  # nothing better in round 2: the best of all rounds stays
-    assert bias(method.teacher.network) == 4.0
+class SafeStudentOracle(Oracle):
+    def __init__(self, training: Training, protocol: str) -> None:
+        super().__init__(training)
+        self.paper = protocol == "paper"
+        self.must_beat_early = not self.paper
+        self.others = {"teacher": self.snapshot(), "best": self.snapshot()}  # no part of the model
+        self.best_accuracy, self.best_moment = -1.0, 0
+        self.best_adam: dict[str, Any] | None = None
+        self.taken: list[int] = []  # the moments of the students that became teachers
 
+    def snapshot(self) -> Probe:
+        return copy.deepcopy(self.network).requires_grad_(False).eval()
 
-def force_accuracies(training: Training, accuracies: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the validation labels agree with the predictions as often as each accuracy says."""
-    wanted = (accuracy for accuracy in accuracies for _ in ("validation", "open_test"))
-    labels = training.validation.labels
-    assert labels is not None
+    def iterate(self, n: int, drawn: Drawn) -> Expected:
+        if n < PHASE_ONE:
+            supervised = cross_entropy(self.network(weak(drawn.x_l)), drawn.y_l).mean()
+            self.descend(supervised)
+            nothing = torch.zeros(BATCH, dtype=torch.int64)
+            return Expected(supervised, {"supervised": supervised}, nothing.bool(), nothing)
+        with torch.no_grad():
+            t = self.others["teacher"](drawn.x_u if self.paper else weak(drawn.x_u))
+        z_l, s = self.network(torch.cat([weak(drawn.x_l), strong(drawn.x_u)])).split(BATCH)
+        ed = energy(t, 10.0 if self.paper else 1.0)
+        order = ed.sort().values
+        seen, unseen = (ed > order[6], ed < order[1]) if self.paper else (ed > RATIO, ed < RATIO - 0.1)
+        (seen_rows,), (unseen_rows,) = seen.nonzero(as_tuple=True), unseen.nonzero(as_tuple=True)
+        hard = cross_entropy(s, t.argmax(dim=1))[seen_rows].sum() / max(len(seen_rows), 1)
+        p, log_s = t.softmax(dim=1), s.log_softmax(dim=1)
+        soft = (p * (p.log() - log_s)).sum(dim=1)[seen_rows].sum()
+        uniform = -math.log(CLASSES) - log_s.sum(dim=1)[unseen_rows] / CLASSES
+        if not self.paper and len(unseen_rows):
+            largest = ed[unseen_rows].max()
+            uniform = uniform * ((largest - ed[unseen_rows]) / (largest + 1e-10)).exp()
+        terms = {
+            "supervised": cross_entropy(z_l, drawn.y_l).mean(),
+            "hard": hard,
+            "soft": soft / (BATCH if self.paper else max(len(seen_rows), 1)),
+            "uniform": uniform.sum() / (BATCH if self.paper else max(len(unseen_rows), 1)),
+        }
+        seen_weight, uniform_weight = (0.3, 0.05) if self.paper else (1.0, 0.01)
+        total = terms["supervised"] + seen_weight * (hard + terms["soft"]) + uniform_weight * terms["uniform"]
+        self.descend(total)
+        if not self.paper and n + 1 in TEACHER_MOMENTS:
+            pairs = zip(self.others["teacher"].parameters(), self.network.parameters(), strict=True)
+            for mine, theirs in pairs:
+                mine.copy_(DECAY * mine + (1 - DECAY) * theirs.detach())
+        return Expected(total, terms, seen, t.argmax(dim=1))
 
-    def predict(outputs: dict[str, Tensor]) -> dict:
-        right = torch.arange(len(labels)) < round(next(wanted) * len(labels))
-        predicted = torch.where(right, labels, (labels + 1) % 3)
-        return {"main": Prediction(torch.nn.functional.one_hot(predicted, 3).float())}
+    def predict(self, x: Tensor) -> Said:
+        """The unseen score is the student's own discrepancy."""
+        z = self.network(x)
+        return {"main": (z.log_softmax(dim=1), -energy(z, 10.0 if self.paper else 1.0))}
 
-    monkeypatch.setattr(training.method, "predict", predict)
+    def evaluate(self, n: int) -> Row:
+        return super().evaluate(n) | {"competes": int(n > PHASE_ONE)}
+
+    def after_evaluation(self, n: int, row: Row) -> None:
+        if row["val_accuracy"] > self.best_accuracy:
+            self.best_accuracy, self.others["best"], self.best_moment = row["val_accuracy"], self.snapshot(), n
+            if not self.paper and n <= PHASE_ONE:
+                self.best_adam = copy.deepcopy(self.adam.state_dict())
+        if n == PHASE_ONE:
+            self.network.load_state_dict(self.others["best"].state_dict())
+        if n == PHASE_ONE or (self.paper and n in ROUND_ENDS):
+            self.others["teacher"] = copy.deepcopy(self.others["best"])
+            self.taken.append(self.best_moment)
+            if self.paper:
+                self.start_adam()
+            elif self.best_adam is not None:
+                self.adam.load_state_dict(self.best_adam)
+        if n == PHASE_ONE:
+            self.best_accuracy, self.best_adam = -1.0, None
+
+    def memory(self) -> dict[str, Any]:
+        best: dict[str, Any] = {"accuracy": self.best_accuracy, "weights": self.others["best"].state_dict()}
+        moments = self.best_adam["state"] if self.best_adam else {}
+        best["optimizer"] = (
+            {"state": {j: {"exp_avg": one["exp_avg"]} for j, one in moments.items()}} if moments else None
+        )
+        return {"teacher": self.others["teacher"].state_dict(), "best": best}
 
 
 @pytest.mark.parametrize(
-    ("protocol", "accuracies", "best", "early"),
-    [
-        ("paper", [0.9, 0.5, 0.7, 0.7, 0.6], 12, 4),
-        ("release", [0.7, 0.5, 0.7, 0.8, 0.8], 16, 4),
-        ("release", [0.9, 0.5, 0.7, 0.9, 0.6], None, 4),
-    ],
+    ("protocol", "seed", "teachers", "kept"),
+    [("paper", 18, [2, 8, 18], 18), ("release", 10, [4], 24), ("release", 5, [4], None)],
 )
-def test_selection(
-    protocol: str, accuracies: list[float], best: int | None, early: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    training = toy_training("safestudent", protocol, iterations=20, epoch=4)
-    force_accuracies(training, accuracies, monkeypatch)
-    run_to(training, 20)
-    assert training.early is not None and training.early.iteration == early
-    assert (training.best.iteration if training.best else None) == best
-    assert training.chosen().iteration == (early if best is None else best)
-    assert [row["competes"] for row in training.history] == [0, 1, 1, 1, 1]
+def test_safestudent(tagged: Tagged, protocol: str, seed: int, teachers: list[int], kept: int | None) -> None:
+    """Seeds whose best students are not the last ones; under the last no student beats the supervised phase."""
+    training = tagged(
+        "safestudent", protocol, ITERATIONS, EVERY, learning_rate=0.05, batch=BATCH, ood_level=90, seed=seed,
+        hyper={"teacher_decay": 0.9998}, sets=tagged_sets(wave=0.0),
+    )  # fmt: skip
+    oracle = SafeStudentOracle(training, protocol)
+    done = follow(training, oracle)
+    assert oracle.taken == teachers
+    assert (training.best.iteration if training.best else None) == kept
+    assert any(one.terms["uniform"].item() > 0 for one in done[PHASE_ONE:])
+    accepted = torch.cat([one.accepted for one in done[PHASE_ONE:]])
+    assert bool(accepted.any()) and not bool(accepted.all())

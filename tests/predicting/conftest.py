@@ -49,7 +49,7 @@ def train_cell(
 @pytest.fixture(scope="session")
 def make_cell(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Made]:
     def make(name: str, protocol: str = "paper") -> Made:
-        data = split_data(phantom_store(), "ptbxl", 60, 1)
+        data = split_data(phantom_store("ptbxl"), "ptbxl", 60, 1)
         project = tmp_path_factory.mktemp("project")
         return train_cell(data, data.parent / "raw" / "ptbxl", project, name, protocol, width=2, **SHORT)
 

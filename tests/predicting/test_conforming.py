@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,11 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from safeecgmatch.data.preparation import Preparation, prepare
-from safeecgmatch.data.readers import Recording, read_record
+from safeecgmatch.data.preparation import Preparation
+from safeecgmatch.data.readers import Recording
 from safeecgmatch.leads import LEADS
 from safeecgmatch.predicting.conforming import Refused, conform, standard_name
-from tests.data.tiny import waves, write_record
 
 Values = NDArray[np.floating]
 
@@ -34,15 +32,6 @@ def sines(rate: float = 100, seconds: float = 10, leads: int = 12, later: float 
 def row_of(record: Recording, rate: int = 100) -> tuple[NDArray[np.int16], str]:
     conformed = conform(record, Preparation(rate, "none"))
     return conformed.row, conformed.note
-
-
-def test_at_the_cells_rate_a_row_is_what_the_training_stored(tmp_path: Path) -> None:
-    record = read_record(write_record(tmp_path / "a.hea", waves(1, 1200)))
-    stored = np.zeros((12, 1000), dtype=np.int16)
-    prepare(record, Preparation(100, "none"), stored)
-    row, note = row_of(record)
-    np.testing.assert_array_equal(row, stored)
-    assert note == "first 10 of 12 s"
 
 
 @pytest.mark.parametrize(

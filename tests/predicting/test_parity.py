@@ -13,8 +13,7 @@ from safeecgmatch.data.filtering import filter_dataset
 from safeecgmatch.data.phantom.archives import write_archive
 from safeecgmatch.engine.signal_store import SignalStore
 from safeecgmatch.engine.signals import SignalSource
-from safeecgmatch.predicting.questions import Question
-from safeecgmatch.predicting.running import read_portions
+from safeecgmatch.predicting.running import Question, read_portions
 from safeecgmatch.predicting.trained import Trained
 from tests.data.tiny import waves, write_cinc, write_ptbxl, write_record
 from tests.methods.harness import split_data

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from safeecgmatch.data.filtering import filter_dataset
-from safeecgmatch.predicting.questions import Question
-from safeecgmatch.predicting.running import read_portions
+from safeecgmatch.predicting.running import Question, read_portions
 from safeecgmatch.predicting.trained import Trained
 from tests.methods.harness import split_data
 from tests.predicting.conftest import train_cell

@@ -13,8 +13,7 @@ import pytest
 from safeecgmatch.data.readers import read_record
 from safeecgmatch.metrics import probabilities_of
 from safeecgmatch.predicting.conforming import Refused
-from safeecgmatch.predicting.questions import Question
-from safeecgmatch.predicting.running import read_portions
+from safeecgmatch.predicting.running import Question, read_portions
 from safeecgmatch.predicting.serving import example, respond
 from safeecgmatch.predicting.trained import NO_DEVICE, Trained
 from tests.predicting.conftest import Made

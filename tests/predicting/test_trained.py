@@ -12,8 +12,7 @@ import pytest
 import yaml
 
 from safeecgmatch.errors import UserError
-from safeecgmatch.predicting.questions import Question
-from safeecgmatch.predicting.running import read_portions
+from safeecgmatch.predicting.running import Question, read_portions
 from safeecgmatch.predicting.trained import Trained, find_cell, usable_device
 from safeecgmatch.predictions import ood_score, read_arrays
 from safeecgmatch.protocols import known_methods

@@ -7,17 +7,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
 
 from safeecgmatch.data.datasets import find_dataset
 from safeecgmatch.data.ecg_pictures import draw_page
-from safeecgmatch.data.ingest import Ingestion, read_all
+from safeecgmatch.data.ingest import Ingestion, allocate, close_up, read_all
 from safeecgmatch.data.preparation import PREPROCESSING, STANDARDISED, Fit
 from safeecgmatch.data.readers import Archive
-from safeecgmatch.data.rowfile import allocate, close_up, hash_along
 from safeecgmatch.data.selection import DUPLICATE, Candidate, Drop, Verdicts
 from safeecgmatch.engine.signal_store import FORMAT, PAGE, REPORT, SIGNALS, TABLE, write_table
 from safeecgmatch.errors import UserError
@@ -92,24 +90,19 @@ def filter_dataset(
         "preprocessing": preprocessing,
     }
     try:
-        # Hashing takes one thread as long as drawing and a good part of reading, so it is done beside them.
         with atomic_path(target) as partial, ThreadPoolExecutor(1) as aside:
             partial.mkdir()
             signals = partial / SIGNALS
             allocate(signals, len(candidates), samples)
-            final: SimpleQueue[int] = SimpleQueue()
-            checksum = aside.submit(hash_along, signals, final)
-            label = f"filter {dataset}"
             ingestion = Ingestion(archive, signals, descriptor.preparation(sampling_rate, preprocessing))
-            outcomes = read_all(ingestion, candidates, workers, label, final)
+            outcomes = read_all(ingestion, candidates, workers, f"filter {dataset}")
             kept, unusable = judge_outcomes(candidates, outcomes)
             report = make_report(selected, kept, outcomes, [*selected.dropped, *unusable], form)
             if not kept:
                 raise UserError(f"{folder} has no usable record: {report['dropped_counts']}; check the archive.")
             if len(kept) < len(candidates):
-                checksum.result()  # nobody may read the file while its rows move
                 close_up(signals, kept, samples)
-                checksum = aside.submit(sha256_of, signals)
+            checksum = aside.submit(sha256_of, signals)  # takes as long as drawing, so it is done beside it
             entries = [candidates[position].entry(outcomes[position].length) for position in kept]
             write_table(partial / TABLE, entries)
             write_json(partial / REPORT, report)

@@ -1,31 +1,59 @@
 """Read the records of an archive into the rows of a store, block by block, in as many processes as are worth it.
 
-Workers write their rows straight into the file at its final size, so memory stays at a few blocks per worker however
-large the archive is, and the bytes do not depend on the workers.
+The file has its final size from the start and workers write their rows straight into it, so memory stays at a few
+blocks per worker however large the archive is, and the bytes do not depend on the workers. Rows of records that cannot
+be used stay zero until the file is closed up.
 """
 
 from __future__ import annotations
 
+import io
 import os
+import shutil
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
-from queue import SimpleQueue
 
 import numpy as np
 
 from safeecgmatch.data.preparation import Fit, Preparation, Rejected, prepare
 from safeecgmatch.data.readers import Archive, Unreadable
-from safeecgmatch.data.rowfile import npy_header, row_bytes
 from safeecgmatch.data.selection import UNREADABLE, Candidate
 from safeecgmatch.errors import UserError
+from safeecgmatch.leads import LEADS
 from safeecgmatch.progress import Progress
 
 RECORDS_PER_BLOCK = 32
 WORTH_WORKERS = 1500  # records; below that, starting processes takes longer than reading
+
+
+def row_bytes(samples: int) -> int:
+    return len(LEADS) * samples * 2
+
+
+def npy_header(rows: int, samples: int) -> bytes:
+    """Numpy leaves space in it for the number of rows to change, so that it has one length for any."""
+    content = {"descr": "<i2", "fortran_order": False, "shape": (rows, len(LEADS), samples)}
+    buffer = io.BytesIO()
+    np.lib.format.write_array_header_1_0(buffer, content)
+    return buffer.getvalue()
+
+
+def allocate(signals: Path, rows: int, samples: int) -> None:
+    """Make the file at its final size, all zeros, so that a full disk is found out before an hour of reading."""
+    header = npy_header(rows, samples)
+    size = len(header) + rows * row_bytes(samples)
+    free = shutil.disk_usage(signals.parent).free
+    if size > free:
+        raise UserError(f"{signals.name} needs {size / 1e9:.2f} GB, but only {free / 1e9:.2f} GB are free.")
+    with signals.open("wb") as stream:
+        stream.write(header)
+        stream.truncate(size)
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(stream.fileno(), 0, size)
 
 
 @dataclass(frozen=True)
@@ -99,14 +127,8 @@ def _run(ingestion: Ingestion, blocks: Sequence[Block], workers: int) -> Iterato
             raise
 
 
-def read_all(
-    ingestion: Ingestion, candidates: Sequence[Candidate], workers: int | None, label: str, final: SimpleQueue[int]
-) -> list[Fit]:
-    """Write the row of every candidate, zeros for the unusable ones; one outcome each.
-
-    `final` gets how much of the file is final as it grows, and its end by 0: after the first unusable record,
-    as the rows behind it will move, or after the last record.
-    """
+def read_all(ingestion: Ingestion, candidates: Sequence[Candidate], workers: int | None, label: str) -> list[Fit]:
+    """Write the row of every candidate that can be used; one outcome each."""
     if workers is None:
         workers = 1 if len(candidates) < WORTH_WORKERS else os.cpu_count() or 1
     _, samples = ingestion.preparation.shape
@@ -117,15 +139,24 @@ def read_all(
         for first in range(0, len(headers), RECORDS_PER_BLOCK)
     ]
     outcomes: list[Fit] = []
-    whole = True
-    try:
-        with Progress(len(candidates), label, "records") as bar:
-            for block, done in zip(blocks, _run(ingestion, blocks, workers), strict=True):
-                outcomes.extend(done)
-                whole = whole and not any(outcome.reason for outcome in done)
-                if whole:
-                    final.put(block.offset + len(done) * size)
-                bar.advance(len(done))
-    finally:
-        final.put(0)
+    with Progress(len(candidates), label, "records") as bar:
+        for done in _run(ingestion, blocks, workers):
+            outcomes.extend(done)
+            bar.advance(len(done))
     return outcomes
+
+
+def close_up(signals: Path, kept: Sequence[int], samples: int) -> None:
+    """Move the kept rows to the front, in order and in place, and cut the file behind them."""
+    header = npy_header(len(kept), samples)
+    size = row_bytes(samples)
+    with signals.open("r+b") as stream:
+        for target, source in enumerate(kept):
+            if target != source:
+                stream.seek(len(header) + source * size)
+                row = stream.read(size)
+                stream.seek(len(header) + target * size)
+                stream.write(row)
+        stream.seek(0)
+        stream.write(header)
+        stream.truncate(len(header) + len(kept) * size)

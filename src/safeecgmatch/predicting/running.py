@@ -1,24 +1,67 @@
-"""`safeecgmatch predict`: read ahead, answer batch by batch, print as answers come."""
+"""`safeecgmatch predict`: from records, folders and zips to questions; read ahead, answer batch by batch, print."""
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TextIO
 
 from safeecgmatch.data.inventory import printable
 from safeecgmatch.data.readers import Unreadable, read_record
+from safeecgmatch.data.unzip import extract
+from safeecgmatch.errors import UserError
 from safeecgmatch.predicting import answers as answering
 from safeecgmatch.predicting.answers import Answer
 from safeecgmatch.predicting.conforming import Conformed, Refused, conform
 from safeecgmatch.predicting.labelled import as_text, judge, labels_in
-from safeecgmatch.predicting.questions import Question, opened
 from safeecgmatch.predicting.trained import BATCH, CHANGED, Trained
 from safeecgmatch.progress import Progress
+
+HEADER = ".hea"
+ANY_FILE = re.compile(r".+")
+Labels = Callable[[Path], dict[str, str]]  # the classes of an archive's records, by the paths of their headers
+
+
+@dataclass(frozen=True)
+class Question:
+    """One record to read; `label` is its class where that is known, `error` says why there is nothing to read."""
+
+    title: str
+    header: Path
+    label: str = ""
+    error: str = ""
+
+
+def questions_in(argument: str, labels: Labels | None, stack: ExitStack) -> Iterator[Question]:
+    """All records that an argument names; what is unpacked from a zip goes when the stack does."""
+    path, name = Path(argument), printable(argument.rstrip("/"))
+    if path.suffix.lower() == ".zip" and path.is_file():
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="safeecgmatch-")))
+        extract(path, folder, ANY_FILE, f"unpack {printable(path.name)}")
+        path = folder
+    if path.is_dir():
+        headers = labels(path) if labels else dict.fromkeys(headers_below(path), "")
+        if not headers:
+            yield Question(name, path, error="it holds no WFDB record (no .hea file)")
+        for header, label in headers.items():
+            yield Question(printable(f"{name}/{header.removesuffix(HEADER)}"), path / header, label)
+    elif labels:
+        raise UserError(f"--labels needs a whole archive as folder or zip, and {name} is one record.")
+    else:
+        record = path.with_suffix("") if path.suffix in (HEADER, ".dat", ".mat") else path
+        yield Question(printable(str(record)), record.with_name(record.name + HEADER))
+
+
+def headers_below(folder: Path) -> list[str]:
+    return sorted(file.relative_to(folder).as_posix() for file in folder.rglob(f"*{HEADER}"))
 
 
 @dataclass
@@ -72,7 +115,9 @@ def predict(
     answering.check_places(output, plots)
     known = partial(labels_in, dataset=trained.config["cell"]["dataset"], sampling_rate=trained.sampling_rate)
     answers: list[Answer] = []
-    with opened(arguments, known if labels else None) as questions:
+    with ExitStack() as stack:
+        asked = (questions_in(argument, known if labels else None, stack) for argument in arguments)
+        questions = list(chain.from_iterable(asked))
         print(heading(trained), file=out)
         width = max((len(question.title) for question in questions), default=0)
         with Progress(len(questions), "predict", "records") as bar:

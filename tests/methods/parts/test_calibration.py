@@ -84,54 +84,6 @@ def test_selection_equals_the_golden_values(dtype: torch.dtype) -> None:
     assert over_batch.item() == pytest.approx(fix.item() * 2 / 6, rel=RELATIVE)
 
 
-def test_thresholds_on_the_edge() -> None:
-    s_in, s_out, c = torch.tensor([0.625, 0.75]), torch.tensor([0.375, 0.25]), torch.tensor([0.875, 0.875])
-    assert select_inliers(s_in, s_out, c, 0.625, 0.875, strict=False).tolist() == [True, True]
-    assert select_inliers(s_in, s_out, c, 0.625, 0.75, strict=True).tolist() == [False, True]
-    assert select_inliers(s_in, s_out, c, 0.5, 0.875, strict=True).tolist() == [False, False]
-    outlying = torch.tensor([0.25]), torch.tensor([0.75]), torch.tensor([0.99])
-    assert select_inliers(*outlying, 0.6, 0.9, strict=False).tolist() == [False]
-
-
-def test_calibration_losses_follow_their_equations_row_by_row() -> None:
-    generator = torch.Generator().manual_seed(3)
-    z, o = (torch.randn(7, size, generator=generator, dtype=torch.float64) for size in (4, 8))
-    y = torch.randint(0, 4, (7,), generator=generator)
-    share = torch.rand(7, generator=generator, dtype=torch.float64)
-    t = torch.tensor(0.7)
-    classes, detector = 0.0, 0.0
-    for i in range(7):
-        p = (z[i] / 0.7).softmax(0)
-        q = [(torch.stack([o[i, k], o[i, 4 + k]]) / 0.7).softmax(0) for k in range(4)]
-        hardest = []
-        for k in range(4):
-            at_label = k == int(y[i])
-            classes -= float((share[i] if at_label else (1 - share[i]) / 3) * (p[k] + 1e-5).log()) / 7
-            s = share[i] if at_label else 1 - share[i]
-            detector -= float(s * (q[k][1] + 1e-8).log()) / 7
-            hardest.append(float(-(1 - s) * (q[k][0] + 1e-8).log()))
-        detector += max(hardest) / 7
-    assert class_calibration_loss(z, y, share, t).item() == pytest.approx(classes, rel=1e-6)
-    assert one_vs_all_calibration_loss(o, y, share, t).item() == pytest.approx(detector, rel=1e-6)
-
-
-def test_only_the_hardest_negative_class_gets_a_negative_gradient() -> None:
-    o = torch.tensor([[0.0, 0.0, 0.0, 3.0, 2.0, 1.0]], requires_grad=True)
-    one_vs_all_loss(o, torch.tensor([0])).backward()
-    assert o.grad is not None
-    moved = o.grad[0].reshape(2, 3).abs().sum(dim=0) > 0
-    assert moved.tolist() == [True, True, False]
-
-
-def test_consistency_pulls_both_views() -> None:
-    inputs = golden_inputs()
-    first, second = inputs["O1"].requires_grad_(), inputs["O2"].requires_grad_()
-    loss = soft_consistency_loss(first, second)
-    grads = torch.autograd.grad(loss, [first, second])
-    assert all(float(grad.abs().sum()) > 0 for grad in grads)
-    assert soft_consistency_loss(first, first).item() == 0.0
-
-
 def test_saturated_logits_stay_finite() -> None:
     z, o = torch.tensor([[400.0, -400.0, 0.0]]), torch.tensor([[400.0, -400.0, 0.0, -400.0, 400.0, 0.0]])
     z.requires_grad_(), o.requires_grad_()

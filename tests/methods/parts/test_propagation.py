@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from safeecgmatch.methods.parts.propagation import Propagation, Queue, curriculum, propagate_closed_form
+from safeecgmatch.methods.parts.propagation import curriculum, propagate_closed_form
 from safeecgmatch.methods.tstfc.rounds import nearest_neighbours, propagate_rounds
 from tests.conftest import ROOT
 from tests.vectors import load_vector
@@ -105,38 +105,6 @@ def test_a_node_without_path_to_a_seed_has_no_score() -> None:
 def test_identical_nodes_do_not_break_the_closed_form() -> None:
     scores = propagate_closed_form(torch.zeros(12, 4), torch.tensor([0, 1] + [-1] * 10), 2, 3, 0.25, 0.99)
     assert torch.isfinite(scores).all()
-
-
-def test_rare_classes_get_a_lower_bar() -> None:
-    # softmax of (0, 1) is 0.73: below the bar 0.95 of the common class, above 0.95 * (1/3) / (2 - 1/3) of the rare one.
-    # Labelled nodes do not count: here they would turn the two classes round.
-    scores = torch.tensor([[1.0, 0.0]] * 3 + [[0.0, 1.0]] * 10)
-    selected = curriculum(scores, torch.arange(13) < 4, 0.95)
-    assert selected.accepted[:4].tolist() == [False, False, False, True]
-
-
-def test_queue_keeps_the_newest_batches_and_waits_until_it_is_full() -> None:
-    propagation = Propagation(num_classes=2, k=6, sigma=0.25, alpha=0.99, cutoff=0.95)
-    labels = torch.tensor([0, 1, -1, -1])
-    nodes = torch.tensor([[0.0, 0.0], [1.0, 1.0], [0.1, 0.0], [0.9, 1.0]])
-    queue = Queue(3)
-    for turn in range(5):
-        queue = queue.push(nodes + 0.001 * turn, labels)
-        pseudo = propagation.pseudo_labels(queue, unlabelled=2)
-        if turn < 2:
-            assert not pseudo.accepted.any()
-        else:
-            assert pseudo.labels.tolist() == [0, 1] and pseudo.accepted.all()
-    assert len(queue.labels) == 3
-    assert torch.equal(queue.projections[0], nodes + 0.002)
-    assert torch.equal(
-        torch.cat(Queue(3).restored(queue.state(), torch.device("cpu")).projections), torch.cat(queue.projections)
-    )
-
-
-def test_queue_cuts_the_gradient() -> None:
-    rows = torch.zeros(2, 2, requires_grad=True)
-    assert not Queue(3).push(rows, torch.tensor([0, -1])).projections[0].requires_grad
 
 
 @pytest.mark.slow

@@ -12,14 +12,10 @@ from safeecgmatch.methods.parts.smoothing import (
     class_confidence,
     empty_table,
     look_up,
-    ova_confidence,
     smoothing_table,
 )
-from safeecgmatch.methods.parts.temperature import BOUNDS, fit_ova_temperature
-from tests.vectors import load_vector
-
-GOLDEN = load_vector("safe_family_golden")
-PRECISIONS = [torch.float32, torch.float64]
+from safeecgmatch.methods.parts.temperature import fit_ova_temperature
+from tests.methods.parts.test_calibration import GOLDEN, PRECISIONS, golden_inputs
 
 
 def table_of(entries: dict[str, float | None]) -> torch.Tensor:
@@ -31,11 +27,6 @@ def table_of(entries: dict[str, float | None]) -> torch.Tensor:
 
 def table_b() -> torch.Tensor:
     return torch.tensor([min(1.0, max(0.0, 0.9 * tick + 0.01)) for tick in TICKS[:-1]], dtype=torch.float64)
-
-
-def golden_heads(dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    i, j = torch.arange(6, dtype=torch.float64)[:, None], torch.arange(6, dtype=torch.float64)
-    return (2 * torch.sin(1.3 * i + 0.7 * j[:3])).to(dtype), (1.5 * torch.cos(0.9 * i + 0.4 * j)).to(dtype)
 
 
 def test_ticks_are_rounded_to_two_decimals() -> None:
@@ -72,9 +63,8 @@ def test_table_equals_the_golden_values() -> None:
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
 def test_targets_of_given_logits_equal_the_golden_values(dtype: torch.dtype) -> None:
-    z, o = golden_heads(dtype)
-    one = torch.tensor(1.5)
-    alpha, beta = smoothed_targets(z, o, Calibration(one, one, table_b(), table_b()), "mixed", clip=True)
+    g, one = golden_inputs(dtype), torch.tensor(1.5)
+    alpha, beta = smoothed_targets(g["Z"], g["O1"], Calibration(one, one, table_b(), table_b()), "mixed", clip=True)
     assert alpha.tolist() == pytest.approx(GOLDEN["alpha_B(Z)"], rel=1e-6)
     assert beta.tolist() == pytest.approx(GOLDEN["beta_B(O1)"], rel=1e-6)
 
@@ -118,22 +108,17 @@ def test_a_perfect_or_useless_validation_set_fills_its_bins_with_one_or_zero() -
     assert one[-1] == half and bool(one[:-1].isnan().all())
 
 
-def branch(axis: str, temperatures: str = "gradient", calibrated: bool = True) -> Branch:
-    network = ResNet1D(2, 3, 2)
-    ova = torch.nn.Linear(network.dim, 6, bias=False)
-    return Branch(network, ova, 4.0, temperatures, axis, calibrated)  # type: ignore[arg-type]
-
-
 def test_axis_says_which_confidences_are_tempered() -> None:
     generator = torch.Generator().manual_seed(2)
     z, o = 3 * torch.randn(300, 3, generator=generator), 3 * torch.randn(300, 6, generator=generator)
     labels = z.argmax(dim=1) * (torch.rand(300, generator=generator) < 0.8)
     tables, targets = {}, {}
     for axis in ("mixed", "tempered", "untempered"):
-        made = branch(axis)
+        network = ResNet1D(2, 3, 2)
+        made = Branch(network, torch.nn.Linear(network.dim, 6, bias=False), 4.0, "gradient", axis, True)
         made.calibrate(z, o, labels)
         tables[axis] = made.table_class.clone()
-        targets[axis] = smoothed_targets(z, o, made.calibration(), axis, clip=True)[0]  # type: ignore[arg-type]
+        targets[axis] = smoothed_targets(z, o, made.calibration(), axis, clip=True)[0]
     plain, correct = class_confidence(z)[0], class_confidence(z)[1] == labels
     warm = class_confidence(z, 4.0)[0]
     assert tables["untempered"].numpy().tobytes() == smoothing_table(plain, correct).numpy().tobytes()
@@ -142,47 +127,6 @@ def test_axis_says_which_confidences_are_tempered() -> None:
     assert (targets["tempered"] - warm).abs().max() < 0.05  # clipped into the bin of the tempered confidence
     assert (targets["mixed"] - plain).abs().max() < 0.05
     assert (targets["tempered"] - targets["mixed"]).abs().max() > 0.1
-
-
-def test_the_one_vs_all_table_counts_multiclass_accuracy() -> None:
-    made = branch("mixed")
-    o = torch.tensor([[0.0, 0.0, 0.0, 9.0, 1.0, 0.0]]).repeat(4, 1)
-    made.calibrate(torch.zeros(4, 3), o, torch.tensor([0, 0, 1, 2]))
-    confidence, predicted = ova_confidence(o, 4.0)
-    assert predicted.tolist() == [0] * 4
-    entry = made.table_ova[int(torch.bucketize(confidence[0].double(), torch.arange(31).double() / 30)) - 1]
-    assert entry == 0.5
-
-
-def test_an_uncalibrated_branch_keeps_temperature_one_and_no_tables() -> None:
-    made = branch("mixed", "validation", calibrated=False)
-    made.calibrate(torch.randn(20, 3), torch.randn(20, 6), torch.zeros(20, dtype=torch.int64))
-    assert float(made.t_class) == float(made.t_ova) == 1.0 and not made.t_class.requires_grad
-    assert bool(made.table_class.isnan().all() and made.table_ova.isnan().all())
-
-
-def one_vs_all_loss_at(temperature: float, logits: np.ndarray, labels: np.ndarray) -> float:
-    """The definition, pair by pair."""
-    total = 0.0
-    for row, label in zip(logits / temperature, labels, strict=True):
-        out, inside = np.exp(row[:3]), np.exp(row[3:])
-        inlier, outlier = inside / (out + inside), out / (out + inside)
-        total -= np.log(inlier[label]) + np.mean([np.log(outlier[k]) for k in range(3) if k != label])
-    return total / len(labels)
-
-
-@pytest.mark.parametrize("factor", [0.6, 1.0, 2.5])
-def test_one_vs_all_temperature_is_the_minimum_of_its_definition(factor: float) -> None:
-    generator = np.random.default_rng(4)
-    labels = generator.integers(0, 3, 400)
-    margin = generator.normal(0, 1, (400, 3)) + 1.5 * np.eye(3)[labels] - 0.7
-    logits = factor * np.concatenate([-margin, margin], axis=1)
-    found = fit_ova_temperature(logits, labels)
-    best = one_vs_all_loss_at(found, logits, labels)
-    assert BOUNDS[0] < found < BOUNDS[1]
-    for other in np.linspace(*BOUNDS, 97):
-        assert one_vs_all_loss_at(other, logits, labels) >= best - 1e-9
-    assert found == pytest.approx(factor * fit_ova_temperature(logits / factor, labels), rel=1e-3)
 
 
 def test_one_vs_all_temperature_stays_within_the_bounds() -> None:

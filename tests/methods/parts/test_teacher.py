@@ -1,4 +1,4 @@
-"""The teacher: averaging, isolation from the method that owns it, and its way through a checkpoint."""
+"""The teacher's average; that it is no part of its method and goes through checkpoints is in test_contract.py."""
 
 from __future__ import annotations
 
@@ -44,32 +44,3 @@ def test_buffers_stay_or_are_averaged_on_request() -> None:
     teacher.ema_(student, 0.5, "ema")
     assert teacher.state()["1.running_mean"].tolist() == pytest.approx([0.15, 0.15])
     assert teacher.state()["1.num_batches_tracked"] == 5
-
-
-def test_is_no_part_of_its_owner_and_never_trains() -> None:
-    class Owner(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.network = small_network()
-            self.teacher = Teacher(self.network)
-
-    owner = Owner()
-    owner.train()
-    assert len(list(owner.parameters())) == 4
-    assert all(name.startswith("network.") for name in owner.state_dict())
-    assert not owner.teacher.network.training
-    before = owner.teacher.state()
-    output = owner.teacher(torch.randn(8, 2, generator=torch.Generator().manual_seed(0), requires_grad=True))
-    assert not output.requires_grad
-    assert all(torch.equal(before[name], value) for name, value in owner.teacher.state().items())
-
-
-def test_copies_and_restores_weights_and_statistics() -> None:
-    teacher, student, _ = vector_pair()
-    teacher.copy_from(student)
-    assert all(torch.equal(teacher.state()[name], value) for name, value in student.state_dict().items())
-    saved = teacher.state()
-    teacher.ema_(small_network(), 0.0, "copy")
-    assert not torch.equal(teacher.state()["0.weight"], saved["0.weight"])
-    teacher.load(saved)
-    assert all(torch.equal(teacher.state()[name], value) for name, value in saved.items())
