@@ -22,7 +22,7 @@ SOURCES = {
 COMMITS_SHOWN = 3
 CELLS_SHOWN = 6
 PUBLISHED_CODE = "release"
-ALSO_ACCEPT_UNSEEN = ("scomatch",)  # its (K+1)th pseudo-label
+ALSO_ACCEPTS_UNSEEN = "scomatch"  # its (K+1)th pseudo-label
 EVERY_METHOD = {"batch_order", "stop_at_val_1"}  # switches that all methods share: they change no algorithm
 
 
@@ -57,12 +57,11 @@ def data_sources(params: Params) -> str:
 
 def accepted_as_unseen(methods: Iterable[str]) -> list[str]:
     """A note on the unseen share of accepted records, for a method whose pseudo-labels may also say "unseen"."""
-    names = [method_name(method).name for method in ALSO_ACCEPT_UNSEEN if method in set(methods)]
-    return [
-        f"{name} also accepts records as unseen: its share is that of unseen records taken for a seen class among all "
-        "that it accepted."
-        for name in names
-    ]
+    note = (
+        f"{method_name(ALSO_ACCEPTS_UNSEEN).name} also accepts records as unseen: its share is that of unseen records "
+        "taken for a seen class among all that it accepted."
+    )
+    return [note] if ALSO_ACCEPTS_UNSEEN in methods else []
 
 
 def seed_list(runs: pd.DataFrame) -> str:
@@ -97,39 +96,35 @@ def release_notes(params: Params, runs: pd.DataFrame) -> list[str]:
     """What the published code does to three of the methods of these runs; nothing under another protocol."""
     if params.protocol != PUBLISHED_CODE:
         return []
-    notes = []
     methods = set(runs["method"])
-    if "safestudent" in methods:
-        flagged = runs[(runs["method"] == "safestudent") & runs["no_competitor"].eq(True)]
-        dropped = ", ".join(flagged["cell"]) or "none here"
-        notes.append(
-            "SafeStudent: as in the published code, a seed whose unlabelled phase never beats its supervised phase "
-            f"has no result and counts as missing ({dropped})."
-        )
-    if "tstfc" in methods:
-        notes.append(
-            "TS-TFC: in the published code it never leaves its warm-up, so no unlabelled record influences a weight."
-        )
-    if "complematch" in methods:
-        notes.append("CompleMatch: in the published code it is TS-TFC under another name; the two rows are equal.")
-    if (runs["dataset"].eq("cinc21") & runs["ood"].eq(60)).any() and not params.data.switches:
-        notes.append(
-            "CinC21 at 60 %: the published code takes Rhythm, CD and Other as seen classes there, in one fixed split; "
-            "it is another task than at 30 %."
-        )
-    return notes
+    dropped = runs[(runs["method"] == "safestudent") & runs["no_competitor"].eq(True)]["cell"]
+    other_task = (runs["dataset"].eq("cinc21") & runs["ood"].eq(60)).any() and not params.data.switches
+    notes = {
+        "SafeStudent: as in the published code, a seed whose unlabelled phase never beats its supervised phase has no "
+        f"result and counts as missing ({', '.join(dropped) or 'none here'}).": "safestudent" in methods,
+        "TS-TFC: in the published code it never leaves its warm-up, so no unlabelled record influences a "
+        "weight.": "tstfc" in methods,
+        "CompleMatch: in the published code it is TS-TFC under another name; the two rows are equal.": "complematch"
+        in methods,
+        "CinC21 at 60 %: the published code takes Rhythm, CD and Other as seen classes there, in one fixed split; it "
+        "is another task than at 30 %.": other_task,
+    }
+    return [note for note, holds in notes.items() if holds]
 
 
 def floor_notes(study: Study, datasets: Iterable[str]) -> list[str]:
     """What an ECE of zero would look like: the noise of so many test records in so many bins."""
-    metrics, runs, parts = study.metrics, study.runs, []
+    metrics, runs, notes = study.metrics, study.runs, []
     for dataset in dict.fromkeys(datasets):
         floors = metrics.loc[(metrics["metric"] == "ece_floor") & (metrics["dataset"] == dataset), "value"]
         records = runs.loc[runs["dataset"] == dataset, "test"].dropna() if "test" in runs else pd.Series(dtype=float)
         if len(floors):
             size = f" ({int(max(records)):,} records in {BINS} bins)" if len(records) else f" ({BINS} bins)"
-            parts.append(f"{floors.median():.3f} on {data_name(study.params, dataset).name}{size}")
-    return [f"A perfectly calibrated model would show an ECE of about {', '.join(parts)}."] if parts else []
+            name = data_name(study.params, dataset).name
+            notes.append(
+                f"A perfectly calibrated model would show an ECE of about {floors.median():.3f} on {name}{size}."
+            )
+    return notes
 
 
 def diverged_notes(runs: pd.DataFrame) -> list[str]:
@@ -139,22 +134,15 @@ def diverged_notes(runs: pd.DataFrame) -> list[str]:
 
 def branch_notes(study: Study, runs: pd.DataFrame) -> list[str]:
     """Which branch was reported, seed by seed, of the methods that choose the better one on validation."""
-    notes = []
-    for method in study.params.grid.methods:
-        if len(study.branches.get(method, [])) < 2:
-            continue
+    notes, done = [], runs[runs["state"] == "done"]
+    for method in (method for method in study.params.grid.methods if len(study.branches.get(method, [])) > 1):
         parts = []
-        done = runs[(runs["row"] == method) & (runs["state"] == "done")]
-        for (dataset, ood), rows in done.groupby(["dataset", "ood"], sort=False):
-            chosen = [
-                f"{branch_name(str(branch))} ({seed_list(members)})"
-                for branch, members in rows.groupby("branch", sort=False)
-            ]
+        for (dataset, ood), rows in done[done["row"] == method].groupby(["dataset", "ood"], sort=False):
+            by_branch = rows.groupby("branch", sort=False)
+            chosen = [f"{branch_name(str(branch))} ({seed_list(members)})" for branch, members in by_branch]
             parts.append(f"{data_name(study.params, str(dataset)).name} {ood} %: {', '.join(chosen)}")
-        if parts:
-            notes.append(
-                f"{method_name(method).name} reports the branch that is better on validation: {'; '.join(parts)}."
-            )
+        said = f"{method_name(method).name} reports the branch that is better on validation: {'; '.join(parts)}."
+        notes += [said] if parts else []
     return notes
 
 
@@ -188,16 +176,17 @@ def variant_note(params: Params, methods: list[str]) -> str:
     """Which rows run another variant than the code behind the published table, from the lists of switches."""
     if params.protocol == PUBLISHED_CODE:
         return "All rows run the variant of the published code."
-    another: list[str] = []
-    same: list[str] = []
-    for method in methods:
-        entries = read_protocol(method) if method in [*params.methods, PROPOSED] else {}
-        differ = [
-            name
-            for name, entry in entries.items()
-            if name not in EVERY_METHOD and entry.get(params.protocol) != entry.get(PUBLISHED_CODE)
-        ]
-        (another if differ else same).append(method_name(method).name)
+    known = {method: read_protocol(method) if method in [*params.methods, PROPOSED] else {} for method in methods}
+    another = [
+        method_name(method).name
+        for method, switches in known.items()
+        if any(
+            switch.get(params.protocol) != switch.get(PUBLISHED_CODE)
+            for name, switch in switches.items()
+            if name not in EVERY_METHOD
+        )
+    ]
+    same = [name for method in methods if (name := method_name(method).name) not in another]
     rest = f" {', '.join(same)} differ in batch order and stopping alone." if same else ""
     return (
         f"{len(another)} of {len(methods)} rows run another variant than the published code behind the paper's "

@@ -15,7 +15,7 @@ from safeecgmatch.reporting.catalogue import build_tables
 from safeecgmatch.reporting.compare import CSV, compare, comparison_markdown, comparison_tex
 from safeecgmatch.reporting.deviations import Deviation, deviations
 from safeecgmatch.reporting.figures import write_figures
-from safeecgmatch.reporting.page import numbers, to_html, to_readme
+from safeecgmatch.reporting.page import tables_of_results, to_html, to_readme
 from safeecgmatch.reporting.printing import render, tex, to_markdown, to_tex
 from safeecgmatch.reporting.provenance import provenance, variant_note
 from safeecgmatch.reporting.rows import methods
@@ -73,7 +73,7 @@ def page(
         sections.audit(),
         "## Deviations from the paper's setting",
         sections.deviation_table(differences),
-        *(part for table in tables for part in (f"## Table {table.number}: {table.title}", numbers(table))),
+        *tables_of_results(tables),
         *sections.over_settings(params, over_settings),
         *sections.source_blocks(params, corpus, study.plots["sources"]),
         "## Paper versus ours",
