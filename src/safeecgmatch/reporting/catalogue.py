@@ -12,7 +12,6 @@ from safeecgmatch.reporting import rows as rows_of
 from safeecgmatch.reporting.names import summary_methods, variant_name
 from safeecgmatch.reporting.plot_data import FIVE, LAST, LAST_FIVE, OWN_BEST
 from safeecgmatch.reporting.provenance import accepted_as_unseen, score_notes, warning_notes
-from safeecgmatch.reporting.rows import Row
 from safeecgmatch.reporting.study import TRAINING, Study
 from safeecgmatch.reporting.tables import Table, columns_for, listed, make_table, our_runs, runs_of
 
@@ -23,8 +22,8 @@ SENSITIVITY_NOTE = (
     "change is which checkpoint is chosen; the differences between its values are a noise floor."
 )
 EQUAL_NOTE = (
-    "Equal by construction: {}. The time branch is reported and selects the checkpoint, and nothing of the frequency "
-    "branch reaches it."
+    "The time branch is reported and selects the checkpoint, and nothing of the frequency branch reaches it: rows that "
+    "differ in the frequency branch alone are equal by construction."
 )
 PAIRED_NOTE = (
     "Paired by construction: under one seed the time branches of all runs share initial weights, batches and views; "
@@ -40,19 +39,6 @@ ACCEPTED = ("accepted", "accepted_unseen", "accepted_second", "teacher_accuracy"
 TEMPERATURES = ("t_class", "t_ova", "t_class_second", "t_ova_second")
 
 
-def equal_rows_note(study: Study, rows: list[Row], dataset: str) -> list[str]:
-    """Rows of one training under several names: said where the numbers agree to the last bit and the code says why."""
-    if study.reported != "time":
-        return []
-    groups: dict[tuple, list[str]] = {}
-    for row in rows:
-        for ood in row.levels:
-            if by_seed := study.seeds(dataset, row.key, ood, "nll"):
-                groups.setdefault((ood, *by_seed.items()), []).append(row.label)
-    equal = [", ".join(labels) for labels in groups.values() if len(labels) > 1]
-    return [EQUAL_NOTE.format("; ".join(equal))] if equal else []
-
-
 def build_tables(study: Study) -> list[Table]:
     """Tables 1 to 4 in the paper's order, then what goes beyond them; a table without runs is left out."""
     tables = [*paper_tables(study), *further_tables(study), *design_tables(study)]
@@ -63,8 +49,9 @@ def paper_tables(study: Study) -> list[Table]:
     params, table = study.params, partial(make_table, study)
     datasets, ablation, sensitivity = params.grid.datasets, params.ablation, params.sensitivity
     shown = our_runs(study, datasets)
-    ablation_rows, weight_rows = rows_of.ablation_rows(params), rows_of.sensitivity_rows(params)
+    ablation_rows = rows_of.ablation_rows(params)
     in_ablation = [name for name in params.datasets() if name in {*ablation.datasets, *params.variants.datasets}]
+    equal = [EQUAL_NOTE] if study.reported == "time" else []
     without = {row.section for row in ablation_rows if row.label == variant_name("no_cal")}
 
     def levels(members: Sequence[int]) -> str:
@@ -85,8 +72,7 @@ def paper_tables(study: Study) -> list[Table]:
             f"lambda_sum = {weight_label(ablation.lambda_sum)}, reported prediction.",
             ablation_rows,
             columns_for(in_ablation, "acc", "ece"),
-            [NO_CAL_NOTE.format(variant_name("no_cal"))] * (len(without) > 1)
-            + [note for dataset in in_ablation[:1] for note in equal_rows_note(study, ablation_rows, dataset)],
+            [NO_CAL_NOTE.format(variant_name("no_cal"))] * (len(without) > 1) + equal,
         ),
         table(
             "table3_benchmark",
@@ -100,10 +86,9 @@ def paper_tables(study: Study) -> list[Table]:
             "sensitivity to lambda_sum",
             f"Sensitivity analysis of lambda_sum on {our_runs(study, sensitivity.datasets)} with "
             f"{levels(sensitivity.ood_levels)} OOD.",
-            weight_rows,
+            rows_of.sensitivity_rows(params),
             columns_for(sensitivity.datasets, *PAPER_METRICS),
-            [SENSITIVITY_NOTE]
-            + [note for dataset in sensitivity.datasets[:1] for note in equal_rows_note(study, weight_rows, dataset)],
+            [SENSITIVITY_NOTE, *equal],
             first_head="λ_sum",
         ),
     ]

@@ -11,7 +11,17 @@ import pandas as pd
 from safeecgmatch.config import PROPOSED, Params
 from safeecgmatch.reporting.deviations import Deviation, barriers
 from safeecgmatch.reporting.names import dataset_name, higher_is_better, is_generated, metric_name, setting_name
-from safeecgmatch.reporting.printing import DAGGER, MINUS, MISSING, markdown_table, plus_minus, render, signed, tex
+from safeecgmatch.reporting.printing import (
+    DAGGER,
+    MINUS,
+    MISSING,
+    float_tex,
+    markdown_table,
+    plus_minus,
+    signed,
+    tabular,
+    tex,
+)
 from safeecgmatch.reporting.published import ROUNDING, published_frame
 from safeecgmatch.reporting.statistics import CONFIDENCE, TIE, Summary
 from safeecgmatch.reporting.study import records
@@ -168,29 +178,20 @@ def comparison_markdown(comparison: pd.DataFrame, source: str, remark: str) -> s
 
 
 def comparison_tex(comparison: pd.DataFrame, source: str, remark: str) -> str:
-    prepared: list[dict[str, Any]] = []
+    floats: list[str] = []
     for title, panel in panels(comparison).items():
-        metrics = list(panel["metric"].unique())
-        pairs = [
-            metrics[start : start + METRICS_SIDE_BY_SIDE] for start in range(0, len(metrics), METRICS_SIDE_BY_SIDE)
-        ]
-        first = [] if prepared else [NOTE, PLACES, remark]
+        metrics, parts = list(panel["metric"].unique()), []
+        for start in range(0, len(metrics), METRICS_SIDE_BY_SIDE):
+            shown = metrics[start : start + METRICS_SIDE_BY_SIDE]
+            lines = panel_lines(panel[panel["metric"].isin(shown)], "tex")
+            names = {metric_name(metric): len(HEADS) for metric in shown}
+            rows = [rf"{' & '.join(line)} \\" for line in lines]
+            parts.append(tabular(1, names, ["Row", *HEADS * len(shown)], rows))
         table, dataset, ood = panel[PANEL].iloc[0]
-        prepared.append(
-            {
-                "label": f"tab:paper_vs_ours_{table}_{dataset}_{ood}",
-                "caption": tex(f"Paper versus ours: {title}. {source}"),
-                "notes": [tex(note.replace("`", "")) for note in [*panel_notes(panel), *first]],
-                "parts": [
-                    {
-                        "metrics": [metric_name(metric) for metric in pair],
-                        "lines": [" & ".join(line) for line in panel_lines(panel[panel["metric"].isin(pair)], "tex")],
-                    }
-                    for pair in pairs
-                ],
-            }
-        )
-    return render("paper_vs_ours.tex.j2", panels=prepared, nothing=why_nothing(comparison), heads=HEADS)
+        notes = [*panel_notes(panel), *([] if floats else [NOTE, PLACES, remark])]
+        caption = f"Paper versus ours: {title}. {source}"
+        floats.append(float_tex(f"paper_vs_ours_{table}_{dataset}_{ood}", caption, notes, parts))
+    return "".join(floats) or f"% {why_nothing(comparison)}\n"
 
 
 def rank_grid(comparison: pd.DataFrame) -> tuple[list[str], list[list[str]]]:

@@ -104,27 +104,36 @@ def tex_name(name: Name) -> str:
     return tex(name.name) + (rf"~\cite{{{name.cite}}}" if name.cite else "")
 
 
-def to_tex(table: Table) -> str:
-    """The paper's own layout, in a float that one- and two-column documents place alike."""
-    text_columns = 1 + table.show_ood
-    titles, rules, first = [], [], text_columns + 1
-    for dataset, columns in Counter(column.dataset for column in table.columns).items():
-        titles.append(rf"\multicolumn{{{columns}}}{{c}}{{\textbf{{{tex_name(table.data_names[dataset])}}}}}")
+def tabular(text_columns: int, titles: dict[str, int], heads: list[str], lines: list[str]) -> dict[str, Any]:
+    """Columns below titles, each of which is above so many of them."""
+    groups, rules, first = [""] * text_columns, [], text_columns + 1
+    for title, columns in titles.items():
+        groups.append(rf"\multicolumn{{{columns}}}{{c}}{{\textbf{{{title}}}}}")
         rules.append(rf"\cmidrule(lr){{{first}-{first + columns - 1}}}")
         first += columns
+    return {
+        "layout": "l" * text_columns + "c" * (first - 1 - text_columns),
+        "titles": " & ".join(groups),
+        "rules": " ".join(rules),
+        "heads": " & ".join(rf"\textbf{{{tex(head)}}}" for head in heads),
+        "lines": lines,
+    }
+
+
+def float_tex(name: str, caption: str, notes: list[str], parts: list[dict[str, Any]]) -> str:
+    """A float that one- and two-column documents place alike; `parts` are one below the other."""
+    texts = {"caption": tex(caption), "notes": [tex(note.replace("`", "")) for note in notes]}
+    return render("table.tex.j2", label=f"tab:{name}", parts=parts, **texts)
+
+
+def to_tex(table: Table) -> str:
+    """The paper's own layout."""
+    datasets = Counter(column.dataset for column in table.columns)
+    titles = {tex_name(table.data_names[dataset]): columns for dataset, columns in datasets.items()}
     heads = [table.first_head, *(["OOD"] if table.show_ood else [])]
     heads += [column.header + arrow(table, column) for column in table.columns]
-    return render(
-        "table.tex.j2",
-        caption=tex(f"{table.caption} {table.source}"),
-        label=f"tab:{table.name}",
-        notes=[tex(note) for note in table.notes],
-        layout="l" * text_columns + "c" * len(table.columns),
-        titles=" & ".join([*[""] * text_columns, *titles]),
-        rules=" ".join(rules),
-        heads=" & ".join(rf"\textbf{{{tex(head)}}}" for head in heads),
-        lines=tex_lines(table),
-    )
+    part = tabular(1 + table.show_ood, titles, heads, tex_lines(table))
+    return float_tex(table.name, f"{table.caption} {table.source}", table.notes, [part])
 
 
 def tex_lines(table: Table) -> list[str]:

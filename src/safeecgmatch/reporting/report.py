@@ -25,10 +25,8 @@ from safeecgmatch.reporting.verdicts import (
     Judgement,
     claims_frame,
     evidence_frame,
-    forest_frame,
     judge,
     notes,
-    over_settings_frame,
 )
 
 BIBLIOGRAPHY = Path(__file__).with_name("references.bib")
@@ -56,7 +54,6 @@ def page(
     comparison: pd.DataFrame,
     judgements: list[Judgement],
     differences: list[Deviation],
-    over_settings: pd.DataFrame,
     figures: list[str],
 ) -> list[str]:
     """What was run, the verdicts, the gains, then everything else."""
@@ -74,7 +71,6 @@ def page(
         "## Deviations from the paper's setting",
         sections.deviation_table(differences),
         *tables_of_results(tables),
-        *sections.over_settings(params, over_settings),
         *sections.source_blocks(params, corpus, study.plots["sources"]),
         "## Paper versus ours",
         *sections.against_the_paper(params, comparison),
@@ -111,20 +107,19 @@ def write_report(params: Params, folder: Path) -> None:
     """Read what `evaluate` left in `folder`; write tables, figures and pages beside it."""
     study = read_study(params, folder)
     tables, judgements, differences = build_tables(study), judge(study), deviations(study.params)
-    comparison, over_settings = compare(tables, study.params, differences), over_settings_frame(study)
+    comparison = compare(tables, study.params, differences)
     with atomic_path(folder / "figures") as partial:
         partial.mkdir()
-        figures = write_figures(partial, study, forest_frame(study))
+        figures = write_figures(partial, study)
     with atomic_path(folder / "tables") as partial:
         partial.mkdir()
         write_tables(partial, study, tables, comparison)
         for name, frame in {
             "claims": claims_frame(judgements),
             "claims_evidence": evidence_frame(judgements),
-            "over_settings": over_settings,
             "deviations": pd.DataFrame(differences).reindex(columns=LISTED),
         }.items():
             frame.to_csv(partial / f"{name}.csv", index=False)
-    readme = to_readme(page(study, tables, comparison, judgements, differences, over_settings, figures))
+    readme = to_readme(page(study, tables, comparison, judgements, differences, figures))
     write_text(folder / "README.md", readme)
     write_text(folder / "report.html", to_html(readme, folder))

@@ -138,29 +138,6 @@ def against_the_paper(params: Params, comparison: pd.DataFrame) -> list[str]:
     ]
 
 
-def over_settings(params: Params, frame: pd.DataFrame) -> list[str]:
-    """One number per method: the middle half of its settings; nothing where there are too few for one."""
-    if frame.empty:
-        return []
-    measures = {"ACC": ("acc", "none"), "ECE": ("ece", "none"), "ECE (T)": ("ece", "posthoc")}
-    texts = {
-        (row.method, row.metric, row.scaling): f"{row.iqm:.3f} [{row.low:.3f}, {row.high:.3f}]".replace(
-            " [nan, nan]", ""
-        )
-        for row in frame.itertuples()
-    }
-    lines = [
-        [method_name(method).name, *(texts.get((method, *measure), "–") for measure in measures.values())]
-        for method in methods(params)
-    ]
-    return [
-        "## Over all settings",
-        "Interquartile mean over the settings, for each seed; its mean with a 95 % interval over the seeds. "
-        "Descriptive. (T): after temperature scaling on validation.",
-        words(["Method", *measures], lines),
-    ]
-
-
 def sizes(params: Params, runs: pd.DataFrame, corpus: pd.DataFrame) -> str:
     """Records per part of the split, and how many people they are of."""
     parts = ["labelled", "pool", "validation", "test", "open_test"]

@@ -7,7 +7,6 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
 from pathlib import Path
 
-import pandas as pd
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
@@ -25,27 +24,25 @@ GRIDS = {
 PROCESSES = 2  # a figure takes half a second
 
 
-def all_figures(study: Study, forest: pd.DataFrame) -> dict[str, Callable[[], Figure]]:
+def all_figures(study: Study) -> dict[str, Callable[[], Figure]]:
     """How to draw each figure that has something to show, by the name of its file, in the report's order."""
     params = study.params
     trained = settings_of(params, study.plots["reliability"])
-    known = settings_of(params, study.plots["roc"])  # not where the open test set has no unseen record
-    overall: dict[str, tuple[Callable[..., Figure], list[Where]]] = {
-        "forest": (partial(gains.forest_figure, params, forest), settings_of(params, gains.estimates(forest))),
-        "readings": (partial(gains.effects_figure, study), gains.with_effects(study)),
-        "tradeoff": (partial(overview.tradeoff_figure, study), trained),
-        "paper_vs_ours": (partial(overview.scatter_figure, study), [where for where in trained if where.real]),
-        "purity": (partial(overview.purity_figure, study), trained),
-        "refusal": (partial(overview.refusal_figure, study), trained),
-        "roc": (partial(overview.roc_figure, study), known),
+    overall: dict[str, tuple[Callable[[Study, list[Where]], Figure], list[Where]]] = {
+        "forest": (gains.forest_figure, settings_of(params, gains.forest_marks(study))),
+        "readings": (gains.effects_figure, settings_of(params, gains.effect_marks(study))),
+        "tradeoff": (overview.tradeoff_figure, trained),
+        "paper_vs_ours": (overview.scatter_figure, [where for where in trained if where.real]),
+        "purity": (overview.purity_figure, trained),
+        "refusal": (overview.refusal_figure, trained),
+        "roc": (overview.roc_figure, settings_of(params, study.plots["roc"])),  # not without unseen test records
     }
     found: dict[str, Callable[[], Figure]] = {
-        name: partial(make, shown=shown) for name, (make, shown) in overall.items() if shown
+        name: partial(make, study, shown) for name, (make, shown) in overall.items() if shown
     }
-    for where in trained:
-        for name, grid in GRIDS.items():
-            found[f"{name}_{where.ending}"] = partial(grid, study, where)
-    return found
+    return found | {
+        f"{name}_{where.ending}": partial(grid, study, where) for where in trained for name, grid in GRIDS.items()
+    }
 
 
 def draw(make: Callable[[], Figure], folder: Path, name: str) -> None:
@@ -53,9 +50,9 @@ def draw(make: Callable[[], Figure], folder: Path, name: str) -> None:
         save(make(), folder, name)
 
 
-def write_figures(folder: Path, study: Study, forest: pd.DataFrame) -> list[str]:
+def write_figures(folder: Path, study: Study) -> list[str]:
     """PNG and PDF of every figure; returns their names in order."""
-    figures = all_figures(study, forest)
+    figures = all_figures(study)
     with ProcessPoolExecutor(PROCESSES) as pool:
         # Submitted before the bar starts its thread: a process that has several should not be forked.
         coming = [pool.submit(draw, make, folder, name) for name, make in figures.items()]
