@@ -406,13 +406,10 @@ def test_rows_equal_by_construction_say_so_where_the_time_branch_is_reported(stu
     metrics = study.evaluation.metrics.copy()
     proposed = metrics["method"] == "safeecgmatch"
     metrics.loc[proposed, "reported"] = metrics.loc[proposed, "branch"] == "time"
-    full = metrics[metrics["row"] == "safeecgmatch"]
-    value = full.set_index(["dataset", "ood", "seed", "branch", "scaling", "metric"])["value"]
-    twins = metrics[proposed & (metrics["variant"] == "no_freq_cal") & (metrics["branch"] == "time")]
-    metrics.loc[twins.index, "value"] = [value[tuple(key)] for key in twins[value.index.names].to_numpy()]
-    tables = tables_from(study.evaluation, metrics=metrics)
-    assert "Equal by construction: SafeECGMatch, w/o Freq. Calib." in " ".join(tables["table2_ablation"].notes)
-    assert "Equal by construction" not in " ".join(tables["table4_sensitivity"].notes)
+    for branch, result in (("time", replace(study.evaluation, metrics=metrics)), ("fused", study.evaluation)):
+        notes = {name: " ".join(table.notes) for name, table in tables_from(result).items()}
+        said = {name for name, text in notes.items() if "equal by construction" in text}
+        assert said == ({"table2_ablation", "table4_sensitivity"} if branch == "time" else set())
 
 
 def test_comparing_with_the_paper_names_the_rows_that_run_another_variant() -> None:
