@@ -35,6 +35,7 @@ SOURCES_TEXT = (
     "well above that of a guess by the source: the commonest seen class of the record's source in the corpus, scored "
     f"on test. A dash: fewer than {FEWEST} test records."
 )
+DEVIATION_HEADS = ["Setting", "Here", "Paper", "Why", "What it means"]
 NO_CLAIM = " Generated data: nothing follows for the paper's claims."
 FILES = (
     "[metrics.csv](metrics.csv): every metric of every cell, branch and scaling; [runs.csv](runs.csv): MLflow run, "
@@ -84,17 +85,14 @@ def what_was_run(study: Study, rows: list[Deviation]) -> list[str]:
 
 def cost(params: Params, runs: pd.DataFrame) -> str:
     """Wall time and CPU hours by method."""
+    parts = {method_name(method).name: runs[runs["method"] == method] for method in methods(params)}
     lines = []
-    for method in (method for method in methods(params) if method in set(runs["method"])):
-        rows = runs[runs["method"] == method]
-        done = rows[rows["state"] != "missing"]
+    for name, rows in [*parts.items(), ("All", runs)]:
+        done, hours = rows[rows["state"] != "missing"], f"{rows['cpu_seconds'].sum() / 3600:.2f}"
         mean = f"{done['wall_seconds'].mean():,.0f} s" if len(done) else "–"
-        cells = f"{len(done)} of {len(rows)}"
-        lines.append([method_name(method).name, cells, mean, f"{done['cpu_seconds'].sum() / 3600:.2f}"])
-    trained = (runs["state"] != "missing").sum()
-    lines.append(["All", f"{trained} of {len(runs)}", "", f"{runs['cpu_seconds'].sum() / 3600:.2f}"])
-    heads = ["Method, with its variants", "Cells", "Mean wall time", "CPU hours"]
-    return words(heads, lines)
+        if len(rows):  # CaliMatch may be there by its twin alone
+            lines.append([name, f"{len(done)} of {len(rows)}", "" if name == "All" else mean, hours])
+    return words(["Method, with its variants", "Cells", "Mean wall time", "CPU hours"], lines)
 
 
 def claims_table(judgements: list[Judgement], notes: list[str]) -> list[str]:
@@ -120,10 +118,8 @@ def audit() -> str:
 
 
 def deviation_table(rows: list[Deviation]) -> str:
-    if not rows:
-        return "None: every setting is the paper's."
     lines = [[row.setting, row.ours, row.paper, row.why, row.meaning] for row in rows]
-    return words(["Setting", "Here", "Paper", "Why", "What it means"], lines)
+    return words(DEVIATION_HEADS, lines) if rows else "None: every setting is the paper's."
 
 
 def against_the_paper(params: Params, comparison: pd.DataFrame) -> list[str]:
@@ -157,21 +153,16 @@ def source_blocks(params: Params, corpus: pd.DataFrame, sources: pd.DataFrame) -
     """For every dataset of several sources: source by class, accuracy by source, and what the source alone tells."""
     parts: list[str] = []
     for dataset in dict.fromkeys(sources["dataset"]):
-        here, names = corpus[corpus["dataset"] == dataset], source_names(dataset)
-        order = sources_of(corpus, dataset)
+        here, names, order = corpus[corpus["dataset"] == dataset], source_names(dataset), sources_of(corpus, dataset)
         counts = here.pivot_table(index="source", columns="label", values="records", fill_value=0, aggfunc="sum")
         counts = counts.loc[order, counts.sum().sort_values(ascending=False, kind="stable").index]
-        lines = [
-            [names.get(str(name), str(name)), *(f"{count:,}" for count in row), f"{row.sum():,}"]
-            for name, row in counts.iterrows()
-        ]
-        total = counts.sum()
-        lines.append(["all", *(f"{count:,}" for count in total), f"{total.sum():,}"])
-        data = data_name(params, dataset).name
+        counts.loc[ALL] = counts.sum()
+        counts[ALL] = counts.sum(axis=1)
+        lines = [[names.get(str(name), str(name)), *(f"{n:,}" for n in line)] for name, line in counts.iterrows()]
         parts += [
             f"## Sources of {dataset_name(dataset).name}",
-            f"{data}: {total.sum():,} records. {SOURCES_TEXT}",
-            words(["Source", *map(str, counts.columns), "all"], lines),
+            f"{data_name(params, dataset).name}: {counts.loc[ALL, ALL]:,} records. {SOURCES_TEXT}",
+            words(["Source", *map(str, counts.columns)], lines),
         ]
         for where in (where for where in places(params) if where.dataset == dataset):
             parts += [f"Accuracy on test by source, mean over the seeds; {where.title}:"]
@@ -180,17 +171,19 @@ def source_blocks(params: Params, corpus: pd.DataFrame, sources: pd.DataFrame) -
 
 
 def _source_grid(params: Params, lines: pd.DataFrame, order: list[str], names: dict[str, str]) -> str:
-    means = lines.groupby(["row", "source"])["acc"].mean()
-    of_seeds = lines.drop_duplicates(["seed", "source"]).groupby("source")
-    guess, records = of_seeds["guess"].mean(), of_seeds["records"].sum()
-
-    def text(value: float | None) -> str:
-        return "–" if value is None or pd.isna(value) else f"{value:.3f}"
-
-    columns = (ALL, *order)
-    shown = [["Guess by source", *(text(guess.get(source)) for source in columns)]]
-    shown += [[entry.label, *(text(means.get((entry.key, source))) for source in columns)] for entry in entries(params)]
+    columns = [ALL, *order]
+    of_seeds = lines.drop_duplicates(["seed", "source"])
+    records = of_seeds.groupby("source")["records"].sum()
+    guess = of_seeds.groupby("source")["guess"].mean().rename("guess")
+    rows = {"guess": "Guess by source"} | {row.key: row.label for row in entries(params)}
+    means = pd.concat([guess.to_frame().T, lines.pivot_table("acc", "row", "source")]).reindex(
+        list(rows), columns=columns
+    )
     heads = [f"{names.get(source, source)} (N = {records.get(source, 0):,})" for source in columns]
+    shown = [
+        [label, *("–" if pd.isna(value) else f"{value:.3f}" for value in values)]
+        for label, values in zip(rows.values(), means.to_numpy(), strict=True)
+    ]
     return words(["Method", *heads], shown)
 
 
