@@ -10,7 +10,6 @@ from safeecgmatch.config import PROPOSED, Params
 from safeecgmatch.metrics import BINS
 from safeecgmatch.predictions import CONFIDENCE_SCORE, OWN_SCORE
 from safeecgmatch.protocols import read_protocol
-from safeecgmatch.reporting.claims import load_claims
 from safeecgmatch.reporting.names import branch_name, corpus_size, data_name, dataset_name, in_table_order, method_name
 from safeecgmatch.reporting.study import Study
 
@@ -67,17 +66,6 @@ def accepted_as_unseen(methods: Iterable[str]) -> list[str]:
 def seed_list(runs: pd.DataFrame) -> str:
     seeds = sorted({int(seed) for seed in runs["seed"]})
     return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
-
-
-def seed_note(params: Params) -> str:
-    """Whether the seeds of a study may test the rules that judge it."""
-    developed = load_claims().developed_on
-    used = params.grid.seeds
-    again = [seed for seed in used if seed in developed]
-    said = f"Seeds {', '.join(map(str, developed))} developed the rules that judge the claims"
-    if not again:
-        return f"{said}; {', '.join(map(str, used))} test them."
-    return f"{said}, so {', '.join(map(str, again))} of {', '.join(map(str, used))} here cannot test them."
 
 
 def provenance(params: Params, runs: pd.DataFrame) -> str:

@@ -22,7 +22,6 @@ from safeecgmatch.reporting.provenance import (
     diverged_notes,
     release_notes,
     seed_list,
-    seed_note,
     shown_cells,
     variant_note,
 )
@@ -69,7 +68,6 @@ def what_was_run(study: Study, rows: list[Deviation]) -> list[str]:
             [
                 f"Data: {data_sources(params)}.",
                 f"Size: {size}; profile `{params.profile}`, protocol `{params.protocol}`, {seed_list(runs)}.",
-                seed_note(params),
                 f"Done: {counts}{gone}.",
                 f"Cost: {duration(seconds)} of CPU time for the trainings; by method below.",
                 f"Hardware: {_distinct(runs, 'processor')}; device {_distinct(runs, 'device')}, {threads} thread(s) a "

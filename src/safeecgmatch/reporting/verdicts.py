@@ -22,7 +22,7 @@ from safeecgmatch.reporting.checks import (
     reasons,
     row_label,
 )
-from safeecgmatch.reporting.claims import Claim, Claims, Reading, load_claims, rule_notes
+from safeecgmatch.reporting.claims import Claim, Claims, Reading, load_claims, rule_note, seed_note
 from safeecgmatch.reporting.contrasts import OWN
 from safeecgmatch.reporting.deviations import barriers, deviations
 from safeecgmatch.reporting.names import dataset_name, metric_name, setting_name
@@ -212,7 +212,8 @@ def notes(study: Study) -> list[str]:
         f"{' after scaling' * (scaling == 'posthoc')} {estimate:+.3f} [{low:+.3f}, {high:+.3f}]"
         for dataset, ood, row, metric, scaling, estimate, low, high in shown[columns].to_numpy().tolist()
     ]
-    return [*rule_notes(study.runs), f"{PLACEBO} {'; '.join(found) or 'not run'}."]
+    placebos = f"{PLACEBO} {'; '.join(found) or 'not run'}."
+    return [rule_note(study.runs), seed_note(study.params), placebos]
 
 
 def claims_frame(judgements: list[Judgement]) -> pd.DataFrame:
