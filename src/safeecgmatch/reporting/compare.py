@@ -10,7 +10,14 @@ import pandas as pd
 
 from safeecgmatch.config import PROPOSED, Params
 from safeecgmatch.reporting.deviations import Deviation, barriers
-from safeecgmatch.reporting.names import dataset_name, higher_is_better, is_generated, metric_name, setting_name
+from safeecgmatch.reporting.names import (
+    dataset_name,
+    direction,
+    higher_is_better,
+    is_generated,
+    metric_name,
+    setting_name,
+)
 from safeecgmatch.reporting.printing import (
     DAGGER,
     MINUS,
@@ -71,8 +78,7 @@ def kendall_tau(first: Iterable[float], second: Iterable[float]) -> float:
 
 def place_of(value: float, others: Iterable[float], metric: str) -> int:
     """1 for the best; equal means share the better place."""
-    sign = 1 if higher_is_better(metric) else -1
-    return 1 + sum(sign * (other - value) > TIE for other in others)
+    return 1 + sum(direction(metric) * (other - value) > TIE for other in others)
 
 
 def beside(table: Table) -> pd.DataFrame:

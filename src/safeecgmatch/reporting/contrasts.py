@@ -35,7 +35,7 @@ from safeecgmatch.predictions import (
     reported_branch,
 )
 from safeecgmatch.reporting.bootstrap import RESAMPLINGS, auroc_draws, closed_set_draws, weights
-from safeecgmatch.reporting.names import higher_is_better
+from safeecgmatch.reporting.names import direction
 from safeecgmatch.reporting.statistics import paired_difference, probability_of_improvement
 from safeecgmatch.reporting.stored import StoredCell
 
@@ -141,7 +141,7 @@ def rows_by_setting(draws: pd.DataFrame) -> dict[tuple[str, int], Rows]:
     values = draws[DRAWS].to_numpy(dtype=np.float64)
     for drawn, line in zip(values, draws[columns].itertuples(index=False), strict=True):
         dataset, ood, key, metric, scaling, seed, value, records = line
-        sign = 1.0 if higher_is_better(metric) else -1.0
+        sign = float(direction(metric))
         runs = found.setdefault((dataset, ood), {}).setdefault(key, {}).setdefault((metric, scaling), {})
         runs[seed] = Sample(sign * value, sign * drawn, records)
     return found
