@@ -263,8 +263,8 @@ def test_figures_and_panels_are_of_the_settings_that_have_runs(study: MadeUp, ke
     ]
     assert list(figures) == ([*overall, *grids] if kept else [])
     with rc_context(STYLE):
-        for name, make in figures.items():
-            figure = make()
+        for name, drawn in figures.items():
+            figure = drawn.make()
             figure.draw_without_rendering()
             if name in overall:
                 assert len(figure.axes) == kept * (1 + (name == "paper_vs_ours"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import pandas as pd
@@ -14,7 +15,7 @@ from safeecgmatch.reporting import sections
 from safeecgmatch.reporting.catalogue import build_tables
 from safeecgmatch.reporting.compare import CSV, compare, comparison_markdown, comparison_tex
 from safeecgmatch.reporting.deviations import Deviation, deviations
-from safeecgmatch.reporting.figures import write_figures
+from safeecgmatch.reporting.figures import Drawn, write_figures
 from safeecgmatch.reporting.page import tables_of_results, to_html, to_readme
 from safeecgmatch.reporting.printing import render, tex, to_markdown, to_tex
 from safeecgmatch.reporting.provenance import provenance, variant_note
@@ -54,7 +55,7 @@ def page(
     comparison: pd.DataFrame,
     judgements: list[Judgement],
     differences: list[Deviation],
-    figures: list[str],
+    figures: Mapping[str, Drawn],
 ) -> list[str]:
     """What was run, the verdicts, the gains, then everything else."""
     params, corpus = study.params, study.plots["corpus"]
@@ -64,7 +65,7 @@ def page(
         sections.FILES,
         "## Claims",
         *sections.claims_table(judgements, notes(study)),
-        sections.forest(params, figures),
+        sections.forest(figures),
         "## Audit of the published numbers",
         "These findings need no training: they follow from the paper's own tables.",
         sections.audit(),
@@ -75,8 +76,7 @@ def page(
         "## Paper versus ours",
         *sections.against_the_paper(params, comparison),
         "## Figures",
-        *sections.overview_figures(params, figures),
-        *sections.figures_by_setting(params, figures),
+        *sections.pictures(params, figures),
         "## Cost",
         sections.cost(params, study.runs),
         "## Sizes of the splits",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 import pandas as pd
 
@@ -12,11 +13,11 @@ from safeecgmatch.protocols import read_protocol
 from safeecgmatch.reporting.audits import audit_findings
 from safeecgmatch.reporting.compare import NOTE, PLACES, rank_grid, why_nothing
 from safeecgmatch.reporting.deviations import Deviation, comparability, method_values
+from safeecgmatch.reporting.figures import Drawn
 from safeecgmatch.reporting.names import data_name, dataset_name, method_name, source_names
 from safeecgmatch.reporting.page import items, picture, words
 from safeecgmatch.reporting.plot_data import ALL, FEWEST
 from safeecgmatch.reporting.provenance import (
-    accepted_as_unseen,
     commits,
     data_sources,
     diverged_notes,
@@ -35,7 +36,6 @@ SOURCES_TEXT = (
     f"on test. A dash: fewer than {FEWEST} test records."
 )
 DEVIATION_HEADS = ["Setting", "Here", "Paper", "Why", "What it means"]
-NO_CLAIM = " Generated data: nothing follows for the paper's claims."
 FILES = (
     "[metrics.csv](metrics.csv): every metric of every cell, branch and scaling; [runs.csv](runs.csv): MLflow run, "
     "commit, cost and state of each cell; [tables/](tables): every table as LaTeX, Markdown and CSV; "
@@ -197,45 +197,16 @@ def settings_of_methods(params: Params) -> str:
     return items(lines)
 
 
-def overview_figures(params: Params, names: list[str]) -> list[str]:
-    captions = {
-        "tradeoff": "Accuracy against ECE; bars are one sample standard deviation.",
-        "readings": "SafeECGMatch: what the temperature rule and the frequency branch are worth, with 95 % intervals.",
-        "paper_vs_ours": "Our means against the published ones.",
-        "purity": " ".join(
-            [
-                "Unseen share among accepted pool records, a dot per seed, against the pool's.",
-                *accepted_as_unseen(params.grid.methods),
-            ]
-        ),
-        "refusal": "Accuracy on the open test set when the least certain records are refused.",
-        "roc": "ROC curves of the unseen-class scores on the open test set.",
-    }
-    return [picture(name, caption) for name, caption in captions.items() if name in names]
-
-
-def figures_by_setting(params: Params, names: list[str]) -> list[str]:
-    parts: list[str] = []
-    for where in places(params):
-        if f"reliability_{where.ending}" not in names:
-            parts += [f"### {where.title}", "No runs yet."]
-            continue
-        dashed = "; dashed: published" if where.real else ""
-        parts += [
-            f"### {where.title}",
-            picture(f"reliability_{where.ending}", "Reliability: accuracy and number of records by confidence."),
-            picture(
-                f"budget_{where.ending}",
-                f"Accuracy and ECE on test at every epoch{dashed}. Validation alone chooses the epoch.",
-            ),
-            picture(f"training_{where.ending}", "Training curves with their spread over seeds."),
-            picture(f"confusion_{where.ending}", "Confusion on the open test set."),
-        ]
-    return parts
-
-
-def forest(params: Params, names: list[str]) -> str:
-    if "forest" not in names:
+def forest(figures: Mapping[str, Drawn]) -> str:
+    if "forest" not in figures:
         return "Paired gains of SafeECGMatch are drawn here when two seeds of it and of another method are trained."
-    generated = "" if all(where.real for where in places(params)) else NO_CLAIM
-    return picture("forest", f"Paired gains of SafeECGMatch over each method, with 95 % intervals.{generated}")
+    return picture("forest", figures["forest"].caption)
+
+
+def pictures(params: Params, figures: Mapping[str, Drawn]) -> list[str]:
+    """Those of all settings but the forest, which is among the claims; then setting by setting."""
+    parts = [picture(name, one.caption) for name, one in figures.items() if not one.where and name != "forest"]
+    for where in places(params):
+        here = [picture(name, one.caption) for name, one in figures.items() if one.where == where]
+        parts += [f"### {where.title}", *(here or ["No runs yet."])]
+    return parts
