@@ -21,7 +21,6 @@ from safeecgmatch.files import atomic_path, write_json
 from safeecgmatch.predictions import branches_of, reported_branch, score_type
 from safeecgmatch.progress import Progress
 from safeecgmatch.reporting.contrasts import DIGITS, Measured, contrast_frame, draw_frame, measured, rows_by_setting
-from safeecgmatch.reporting.earlier import FRAMES, NOTHING, Earlier, Frames, begun_row, joined
 from safeecgmatch.reporting.plot_data import (
     accuracy_ece_frame,
     choices,
@@ -30,7 +29,20 @@ from safeecgmatch.reporting.plot_data import (
     read_entries,
     validation_frame,
 )
-from safeecgmatch.reporting.stored import IDENTITY, Judge, StoredCell, asked_for, load_cell, sentence
+from safeecgmatch.reporting.stored import (
+    CELL_FRAMES,
+    IDENTITY,
+    NOTHING,
+    Earlier,
+    Frames,
+    Judge,
+    StoredCell,
+    asked_for,
+    begun_row,
+    joined,
+    load_cell,
+    sentence,
+)
 from safeecgmatch.reporting.study import TRAINING, Study, records
 from safeecgmatch.reporting.twin import LEARNED_T, calimatch_of, is_derived
 
@@ -170,7 +182,7 @@ def evaluate(
         raise UserError(f"Every cell that has been trained diverged; summary.json in its folder says why.{foreign}")
     if foreign:
         print(f"warning:{foreign}", file=sys.stderr)
-    frames = {name: joined([one[name] for one in found if name in one]) for name in FRAMES}
+    frames = {name: joined([one[name] for one in found if name in one]) for name in CELL_FRAMES}
     metrics, draws = frames.pop("metrics"), frames.pop("draws")
     run_frame = pd.DataFrame(run_rows)
     run_frame = run_frame.astype({name: "Int64" for name in COUNTS if name in run_frame})

@@ -31,8 +31,7 @@ from safeecgmatch.predictions import (
     predictions_at,
     reported_branch,
 )
-from safeecgmatch.reporting.earlier import joined
-from safeecgmatch.reporting.stored import KEY, StoredCell
+from safeecgmatch.reporting.stored import KEY, StoredCell, joined
 
 FALSE_ALARMS = np.linspace(0, 1, 51)  # of a ROC curve
 REFUSED_SHARES = np.linspace(0, 0.9, 19)

@@ -48,10 +48,10 @@ def all_figures(study: Study) -> dict[str, Drawn]:
     overall: list[tuple[str, Callable[[Study, list[Where]], Figure], list[Where], str]] = [
         ("forest", gains.forest_figure, settings_of(params, gains.forest_marks(study)),
          f"Paired gains of SafeECGMatch over each method, with 95 % intervals.{NO_CLAIM * generated}"),
-        ("readings", gains.effects_figure, settings_of(params, gains.effect_marks(study)),
-         "SafeECGMatch: what the temperature rule and the frequency branch are worth, with 95 % intervals."),
         ("tradeoff", overview.tradeoff_figure, trained,
          "Accuracy against ECE; bars are one sample standard deviation."),
+        ("readings", gains.effects_figure, settings_of(params, gains.effect_marks(study)),
+         "SafeECGMatch: what the temperature rule and the frequency branch are worth, with 95 % intervals."),
         ("paper_vs_ours", overview.scatter_figure, real, "Our means against the published ones."),
         ("purity", overview.purity_figure, trained, " ".join([shares, *accepted_as_unseen(params.grid.methods)])),
         ("refusal", overview.refusal_figure, trained,
