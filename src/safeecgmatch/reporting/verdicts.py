@@ -7,7 +7,7 @@ verdict; a study on real data of another size than the paper's gives verdicts th
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -21,6 +21,7 @@ from safeecgmatch.reporting.checks import (
     power_of,
     reasons,
     row_label,
+    tally,
 )
 from safeecgmatch.reporting.claims import Claim, Claims, Reading, load_claims, rule_note, seed_note
 from safeecgmatch.reporting.contrasts import OWN
@@ -34,7 +35,6 @@ from safeecgmatch.reporting.study import Study
 Word = Literal["supported", "refuted", "inconclusive", "not tested"]
 GAINS = "A gain is positive where SafeECGMatch, or the method named first, is better, in ECE as in ACC; 95 % intervals."
 PLACEBO = "Placebo, the gain of the second of two branches of the same kind over the first, each at its own best epoch:"
-OUTCOMES = {"holds": "hold", "fails": "fail", "open": "open", "absent": "not run"}
 SHOWN = 1  # comparisons in the evidence of one reading; the evidence frame has all of them
 
 
@@ -73,14 +73,10 @@ class ReadingVerdict:
         wanted = {"supported": "holds", "refuted": "fails"}.get(self.verdict, "open")
         first = [result for result in found if result.outcome(self.level) == wanted]
         shown = (first or sorted(found, key=lambda result: result.p_hold))[:SHOWN]
-        counts = Counter(result.outcome(self.level) for result in self.deciding)
-        tally = ", ".join(f"{counts[key]} {word}" for key, word in OUTCOMES.items() if counts[key])
         power = power_of(found) if self.verdict == "inconclusive" else ""
-        return (
-            f"{'; '.join(result.sentence for result in shown)} (of {len(self.deciding)} comparisons "
-            f"{tally}; {min(result.seeds for result in found)} seeds"
-            f"{f'; {power}' if power else ''})."
-        )
+        told = "; ".join(result.sentence for result in shown)
+        seeds = min(result.seeds for result in found)
+        return f"{told} ({tally(self.deciding, self.level)}; {seeds} seeds{f'; {power}' if power else ''})."
 
 
 @dataclass(frozen=True)
