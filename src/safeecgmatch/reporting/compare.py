@@ -96,22 +96,17 @@ def compare_column(column: pd.DataFrame, metric: str, barrier: str, generated: b
     once = column[known & ~column["published"].duplicated(keep=False) & (not generated)]
     printed = column.drop_duplicates("published")["paper_mean"]
     best = column[known].groupby("published")["ours_mean"].agg("max" if higher_is_better(metric) else "min")
-    lines: list[dict[str, Any]] = []
+    lines: list[tuple[float, ...]] = []
     for cell in records(column):
         ours = Summary(cell.ours_mean, cell.ours_std, cell.ours_seeds)
         paper = Summary(cell.paper_mean, cell.paper_sample_std, cell.paper_seeds)
         nothing = bool(barrier) or not ours.seeds
         difference, low, high = (math.nan,) * 3 if nothing else difference_to_print(ours, paper)
         rivals = best.drop(cell.published, errors="ignore")
-        lines.append(
-            {
-                "difference": difference, "low": low, "high": high,
-                "paper_place": place_of(paper.mean, printed, metric),
-                "ours_place": 0 if generated or not ours.seeds else place_of(ours.mean, rivals, metric),
-                "ours_among": 1 + len(rivals),
-            }
-        )  # fmt: skip
-    found = pd.concat([column, pd.DataFrame(lines, column.index)], axis=1)
+        place = 0 if generated or not ours.seeds else place_of(ours.mean, rivals, metric)
+        lines.append((difference, low, high, place_of(paper.mean, printed, metric), place, 1 + len(rivals)))
+    names = ["difference", "low", "high", "paper_place", "ours_place", "ours_among"]
+    found = pd.concat([column, pd.DataFrame(lines, column.index, names)], axis=1)
     tau = kendall_tau(once["paper_mean"], once["ours_mean"])
     return found.assign(column_tau=tau, not_compared=barrier, generated=generated)
 

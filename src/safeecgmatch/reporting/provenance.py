@@ -27,16 +27,13 @@ EVERY_METHOD = {"batch_order", "stop_at_val_1"}  # switches that all methods sha
 
 def commits(runs: pd.DataFrame) -> str:
     """The commits at which the cells were trained, shortened; a changed working tree is said."""
-    if "commit" not in runs or runs["commit"].dropna().empty:
+    if "commit" not in runs or runs["commit"].isna().all():
         return "an unrecorded commit"
-    known = runs[runs["commit"].notna()]
-    names = []
-    for commit, cells in known.groupby("commit", sort=False):
-        changed = cells["dirty"].fillna(False).astype(bool).any() if "dirty" in cells else False
-        names.append(str(commit)[:10] + (" with uncommitted changes" if changed else ""))
-    shown = ", ".join(names[:COMMITS_SHOWN])
+    dirty = runs["dirty"].eq(True) if "dirty" in runs else pd.Series(False, runs.index)
+    changed = dirty.groupby(runs["commit"], sort=False).any()
+    names = [f"{str(commit)[:10]}{' with uncommitted changes' * bool(known)}" for commit, known in changed.items()]
     more = f" and {len(names) - COMMITS_SHOWN} more" if len(names) > COMMITS_SHOWN else ""
-    return f"commit{'s' if len(names) > 1 else ''} {shown}{more}"
+    return f"commit{'s' if len(names) > 1 else ''} {', '.join(names[:COMMITS_SHOWN])}{more}"
 
 
 def shown_cells(cells: Iterable[str]) -> str:
@@ -152,12 +149,10 @@ def warning_notes(runs: pd.DataFrame) -> list[str]:
     """What the trainings warned of, and where."""
     if "warnings" not in runs:
         return []
-    by_text: dict[str, list[str]] = {}
-    for row in runs[runs["warnings"].notna()].itertuples():
-        for text in str(row.warnings).split("; "):
-            if text:
-                by_text.setdefault(text.rstrip("."), []).append(str(row.cell))
-    return [f"Warning in {len(cells)} cells: {text} ({shown_cells(cells)})." for text, cells in by_text.items()]
+    warned = runs.dropna(subset="warnings")
+    said = warned.assign(text=warned["warnings"].astype(str).str.split("; ")).explode("text")
+    by_text = said[said["text"] != ""].groupby(said["text"].str.rstrip("."), sort=False)["cell"]
+    return [f"Warning in {len(cells)} cells: {text} ({shown_cells(cells)})." for text, cells in by_text]
 
 
 def variant_note(params: Params, methods: list[str]) -> str:
