@@ -151,7 +151,8 @@ def warning_notes(runs: pd.DataFrame) -> list[str]:
         return []
     warned = runs.dropna(subset="warnings")
     said = warned.assign(text=warned["warnings"].astype(str).str.split("; ")).explode("text")
-    by_text = said[said["text"] != ""].groupby(said["text"].str.rstrip("."), sort=False)["cell"]
+    said["text"] = said["text"].str.rstrip(".")
+    by_text = said[said["text"] != ""].groupby("text", sort=False)["cell"]
     return [f"Warning in {len(cells)} cells: {text} ({shown_cells(cells)})." for text, cells in by_text]
 
 
