@@ -163,8 +163,7 @@ def cells() -> None:
     from safeecgmatch.config import load_params
     from safeecgmatch.files import read_yaml
     from safeecgmatch.launching.scratch import scratch_root
-    from safeecgmatch.reporting.earlier import reported
-    from safeecgmatch.reporting.stored import asked_for, sentence, wanted_hash
+    from safeecgmatch.reporting.stored import asked_for, reported, sentence, wanted_hash
     from safeecgmatch.reporting.study import report_folder
 
     params = load_params()
@@ -200,10 +199,9 @@ def report() -> None:
     from safeecgmatch.cells import cells
     from safeecgmatch.config import load_params
     from safeecgmatch.launching.adoption import waiting
-    from safeecgmatch.reporting.earlier import read_earlier
     from safeecgmatch.reporting.evaluate import evaluate, write_evaluation
     from safeecgmatch.reporting.report import write_report
-    from safeecgmatch.reporting.stored import wanted_hash
+    from safeecgmatch.reporting.stored import read_earlier, wanted_hash
     from safeecgmatch.reporting.study import report_folder
 
     params = load_params()

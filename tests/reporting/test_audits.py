@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from safeecgmatch.reporting.audits import AUDITS
+from safeecgmatch.reporting.published import published
 
 EXPECTED = {
     "gain_over_calimatch": ["in 0 of 16 columns", "the smallest p is 0.12, and 0.07"],
@@ -35,6 +36,17 @@ def test_the_six_wrong_marks() -> None:
         "Table 3, CinC21 60 % ACE, CaliMatch 0.095",
         "Table 3, CinC21 60 % SCE, CompleMatch 0.096",
     ]
+
+
+def test_gains_and_spreads_are_those_of_the_print() -> None:
+    """Means, p values, and the sample standard deviations that Table 2's population values stand for."""
+    gains = [line for line in AUDITS["gain_over_calimatch"]().evidence if " ACC: " in line]
+    expected = ["+0.007, p = 0.12", "+0.012, p = 0.13", "+0.010, p = 0.27", "+0.022, p = 0.16"]
+    assert all(part in line for part, line in zip(expected, gains, strict=True))
+    rows = {"full": "safeecgmatch", "no_freq_cal": "calimatch", "no_cal": "openmatch"}
+    for (dataset, row, ood, metric), cell in published("ablation").items():
+        same = published("benchmark")[dataset, rows[row], ood, metric]
+        assert cell.mean == same.mean and cell.summary.std == pytest.approx(same.std, abs=0.0015)
 
 
 def test_only_claims_about_table_3_itself_are_decided() -> None:

@@ -9,11 +9,14 @@ import pytest
 from safeecgmatch.errors import UserError
 from safeecgmatch.files import read_yaml
 from safeecgmatch.reporting.audits import AUDITS
-from safeecgmatch.reporting.claims import FILE, load_claims, rule_notes
+from safeecgmatch.reporting.claims import FILE, load_claims, rule_note, seed_note
 from safeecgmatch.reporting.contrasts import MEASURES, wanted_pairs
 from safeecgmatch.reporting.names import FILE as NAMES
 from safeecgmatch.reporting.published import benchmark_methods
+from safeecgmatch.reporting.study import FRAMES, Study
+from safeecgmatch.reporting.verdicts import notes
 from tests.reporting.planted import BASELINES, CLAIMS, OTHERS, ROWS
+from tests.reporting.synthetic import make_params
 
 
 @pytest.mark.real
@@ -98,14 +101,22 @@ def runs(seeds: list[int], commit: str | None = "0123456789abcdef") -> pd.DataFr
     return pd.DataFrame({"commit": commit, "seed": seeds, "state": states})
 
 
-def test_notes_name_the_rules_the_runs_and_the_seeds() -> None:
-    first, second = rule_notes(runs([4, 1]))
-    assert sha256(FILE.read_bytes()).hexdigest()[:10] in first and "trained at commit 0123456789." in first
-    assert second == "Seeds 1, 2, 3 developed the rules; only others test them."  # seed 1 is missing here
-    assert "those of seeds 2 therefore test nothing" in rule_notes(runs([2, 4]))[1]
-    assert "trained at" not in rule_notes(pd.DataFrame())[0] + rule_notes(runs([4], None))[0]
-
-
-def test_notes_need_no_repository(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_note_names_the_rules_and_the_runs_and_needs_no_repository(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
-    assert rule_notes(runs([4])) == rule_notes(runs([4]))
+    note = rule_note(runs([4, 1]))
+    assert sha256(FILE.read_bytes()).hexdigest()[:10] in note and "trained at commit 0123456789." in note
+    assert "trained at" not in rule_note(pd.DataFrame()) + rule_note(runs([4], None))
+
+
+@pytest.mark.parametrize(
+    ("seeds", "said"),
+    [
+        ([4, 5, 6], "Seeds 1, 2, 3 developed the rules that judge the claims; 4, 5, 6 test them."),
+        ([3, 4], "Seeds 1, 2, 3 developed the rules that judge the claims, so 3 of 3, 4 here cannot test them."),
+    ],
+)
+def test_every_report_says_whether_its_seeds_test_the_rules(seeds: list[int], said: str) -> None:
+    params = make_params(grid={"seeds": seeds})
+    assert seed_note(params) == said
+    study = Study(params, *(pd.DataFrame(columns=columns) for columns in FRAMES.values()))
+    assert said in notes(study)

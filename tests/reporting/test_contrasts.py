@@ -16,7 +16,7 @@ from safeecgmatch.reporting.evaluate import evaluate, metric_rows, write_evaluat
 from safeecgmatch.reporting.stored import load_cell
 from safeecgmatch.reporting.study import Study, read_study
 from safeecgmatch.reporting.terminal import claim_text
-from safeecgmatch.reporting.verdicts import judge, notes, over_settings_frame
+from safeecgmatch.reporting.verdicts import judge, notes
 from tests.reporting.conftest import MadeUp
 from tests.reporting.planted import OTHERS, ROWS
 from tests.reporting.synthetic import log_softmax, make_params, write_cell
@@ -138,8 +138,6 @@ def test_the_demo_has_audits_but_no_verdict_and_prints_them(study: MadeUp, tmp_p
     assert {judgement.id for judgement in judged if judgement.verdict != "not tested"} == {"C3"}
     details = claim_text(judged[4], ["a note"], 80)
     assert "generated data, no verdict" in details and "PTB-XL 30 % ACC: +0.007, p = 0.12" in details
-    lines = over_settings_frame(read_study(study.params, tmp_path)).set_index(["method", "metric", "scaling"])
-    assert len(lines) == 12 * 4 * 2 and (lines["settings"] == 4).all()
 
 
 def test_real_runs_of_two_methods_get_verdicts_with_size_and_power(tmp_path: Path) -> None:

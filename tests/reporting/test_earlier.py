@@ -11,8 +11,8 @@ import pytest
 from safeecgmatch.cells import Cell, cells
 from safeecgmatch.config import Params
 from safeecgmatch.errors import DamagedFile, UserError
-from safeecgmatch.reporting.earlier import read_earlier
 from safeecgmatch.reporting.evaluate import evaluate, write_evaluation
+from safeecgmatch.reporting.stored import read_earlier
 from safeecgmatch.reporting.study import read_study
 from tests.reporting.synthetic import make_params, write_cell
 

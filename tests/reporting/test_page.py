@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from safeecgmatch.reporting.page import items, picture, to_html, to_readme, words
+from safeecgmatch.reporting.catalogue import build_tables
+from safeecgmatch.reporting.page import items, picture, tables_of_results, to_html, to_readme, words
+from tests.reporting.conftest import MadeUp
 
 
 def test_a_page_is_its_parts() -> None:
@@ -20,6 +22,17 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "figures").mkdir()
     Image.new("RGB", (2, 2)).save(tmp_path / "figures" / "dot.png")
     return tmp_path
+
+
+def test_what_several_tables_have_to_say_is_said_once_and_the_rest_below_its_table(study: MadeUp) -> None:
+    tables = build_tables(study.evaluation)
+    head, *parts = to_readme(tables_of_results(tables)).split("\n## ")
+    assert head.startswith("## How to read the tables\n\n- ") and len(parts) == len(tables)
+    for note in {note for table in tables for note in table.notes}:
+        owners = [table for table in tables if note in table.notes]
+        places = [name for name, part in zip(["", *tables], [head, *parts], strict=True) if note in part]
+        assert places == ([""] if len(owners) > 1 else owners)
+    assert "Best results are bold" in head and "which checkpoint is chosen" in parts[3]
 
 
 def test_markup_becomes_html(folder: Path) -> None:

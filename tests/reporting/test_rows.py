@@ -1,10 +1,7 @@
 from __future__ import annotations
 
-import pytest
-
 from safeecgmatch.cells import cells
 from safeecgmatch.profiles import compose_params
-from safeecgmatch.reporting.provenance import seed_note
 from safeecgmatch.reporting.rows import ablation_rows, effect_rows, entries, method_rows, methods, sensitivity_rows
 from tests.conftest import ROOT
 from tests.reporting.conftest import MadeUp
@@ -76,7 +73,7 @@ def test_weights_are_found_by_their_labels() -> None:
 
 def test_methods_that_the_paper_does_not_have_stand_last_and_are_not_ranked() -> None:
     params = make_params(grid={"methods": ["mymethod", "calimatch", "supervised"]})
-    rows = [row for row in method_rows(params, methods(params)) if row.ood == 60]
+    rows = method_rows(params, methods(params))
     assert [row.key for row in rows] == [
         "supervised", "calimatch", "safeecgmatch@fused", "safeecgmatch@time", "mymethod",
     ]  # fmt: skip
@@ -87,14 +84,3 @@ def test_methods_that_the_paper_does_not_have_stand_last_and_are_not_ranked() ->
 def test_a_row_names_the_trainings_behind_it() -> None:
     gain, *_ = effect_rows(make_params(**EVERYTHING))
     assert gain.is_gain and gain.trainings == ["safeecgmatch", "safeecgmatch-learned_t"]
-
-
-@pytest.mark.parametrize(
-    ("seeds", "said"),
-    [
-        ([4, 5, 6], "Seeds 1, 2, 3 developed the rules that judge the claims; 4, 5, 6 test them."),
-        ([3, 4], "Seeds 1, 2, 3 developed the rules that judge the claims, so 3 of 3, 4 here cannot test them."),
-    ],
-)
-def test_every_report_says_whether_its_seeds_test_the_rules(seeds: list[int], said: str) -> None:
-    assert seed_note(make_params(grid={"seeds": seeds})) == said

@@ -1,11 +1,8 @@
 from __future__ import annotations
 
-import pandas as pd
-
 from safeecgmatch.reporting import sections
 from safeecgmatch.reporting.claims import load_claims
 from safeecgmatch.reporting.verdicts import Judgement
-from tests.reporting.synthetic import make_params
 
 
 def test_a_size_is_stated_once_with_the_claims_that_it_marks() -> None:
@@ -20,11 +17,3 @@ def test_a_size_is_stated_once_with_the_claims_that_it_marks() -> None:
         "last",
     ]
     assert ["at this size" in line for line in table.splitlines()[2:]] == [True, True, True, False]
-
-
-def test_the_middle_half_is_not_taken_of_too_few_settings() -> None:
-    columns = ["method", "metric", "scaling", "iqm", "low", "high", "settings", "seeds"]
-    frame = pd.DataFrame([("fixmatch", "acc", "none", 0.8, 0.7, 0.9, 4, 3)], columns=columns)
-    head, _, table = sections.over_settings(make_params(), frame)
-    assert head == "## Over all settings" and "| FixMatch | 0.800 [0.700, 0.900] | – | – |" in table
-    assert sections.over_settings(make_params(), frame.iloc[:0]) == []

@@ -10,7 +10,6 @@ from safeecgmatch.reporting.statistics import (
     Difference,
     Summary,
     holm,
-    interquartile_mean,
     marks,
     paired_difference,
     probability_of_improvement,
@@ -145,10 +144,9 @@ def test_stated_power_is_the_rate_of_findings() -> None:
     assert truth.power_of_equivalence(0.3) > 0.99 and truth.power_of_equivalence(0.001) == 0
 
 
-def test_probability_of_improvement_and_interquartile_mean_by_hand() -> None:
+def test_probability_of_improvement_by_hand() -> None:
     assert probability_of_improvement([1, 2, 3], [0, 2, 2]) == pytest.approx(6 / 9)
     assert probability_of_improvement([1, 1], [1, 1]) == 0.5
-    assert interquartile_mean([1, 2, 3, 100]) == 2.5
 
 
 def test_seeds_that_agree_by_chance_leave_the_records_spread() -> None:

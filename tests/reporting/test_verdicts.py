@@ -8,8 +8,9 @@ import pytest
 
 from safeecgmatch.reporting.claims import Claims
 from safeecgmatch.reporting.contrasts import contrast_frame
+from safeecgmatch.reporting.figures.gains import RELATIONS, forest_marks
 from safeecgmatch.reporting.study import Study
-from safeecgmatch.reporting.verdicts import Judgement, claims_frame, evidence_frame, forest_frame, judge
+from safeecgmatch.reporting.verdicts import Judgement, claims_frame, evidence_frame, judge
 from tests.reporting.planted import (
     BASELINES,
     CLAIMS,
@@ -205,7 +206,6 @@ def test_generated_data_get_audits_and_no_verdict() -> None:
     assert generated["C3"].verdict == "refuted" and "CompleMatch has 0.786" in generated["C3"].evidence
     assert "Generated data, no verdict" in generated["C5"].evidence and "0 of 16 columns" in generated["C5"].evidence
     assert all(not found.size for found in generated.values())
-    assert forest_frame(planted_study(np.random.default_rng(4), {}, params=make_params()))["generated"].all()
 
 
 def test_a_smaller_study_on_real_data_is_marked_with_its_size_and_power() -> None:
@@ -242,6 +242,6 @@ def test_frames_hold_every_claim_and_comparison() -> None:
     evidence = evidence_frame(found)
     assert set(evidence["outcome"]) <= {"holds", "fails", "open", "absent"}
     assert evidence.loc[evidence["outcome"] == "absent", "absent"].str.len().min() > 0
-    forest = forest_frame(study)
-    assert len(forest) == 4 * 4 * 11 * 3 and (forest["low"] <= forest["estimate"]).all()
-    assert set(forest["relation"]) <= {"better", "worse", "equivalent", "inconclusive"}
+    forest = forest_marks(study)
+    assert len(forest) == 4 * 4 * 11 * 2 and (forest["low"] <= forest["estimate"]).all()
+    assert set(forest["colour"]) <= set(RELATIONS.values())

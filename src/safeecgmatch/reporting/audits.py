@@ -11,7 +11,14 @@ import numpy as np
 
 from safeecgmatch.config import PROPOSED
 from safeecgmatch.reporting.claims import load_claims
-from safeecgmatch.reporting.names import dataset_name, higher_is_better, method_name, metric_name, setting_name
+from safeecgmatch.reporting.names import (
+    dataset_name,
+    direction,
+    higher_is_better,
+    method_name,
+    metric_name,
+    setting_name,
+)
 from safeecgmatch.reporting.published import ROUNDING, PublishedCell, published, published_labels
 from safeecgmatch.reporting.statistics import TIE, Summary, marks, welch_p
 
@@ -49,16 +56,14 @@ def columns(table: str) -> Iterator[tuple[str, str, Column]]:
 
 def better(cells: Column, row: str, metric: str) -> list[str]:
     """The rows with a better printed mean than `row`."""
-    sign = 1 if higher_is_better(metric) else -1
-    return [name for name, cell in cells.items() if sign * (cell.mean - cells[row].mean) > TIE]
+    return [name for name, cell in cells.items() if direction(metric) * (cell.mean - cells[row].mean) > TIE]
 
 
 def printed_top_two(cells: Column, metric: str) -> float:
     """p of "non-inferior to all rows but one" if the runs had the printed spreads: Welch, unpaired."""
-    sign, new = 1 if higher_is_better(metric) else -1, cells[PROPOSED].summary
-    margin = load_claims().margin
+    sign, new = direction(metric), cells[PROPOSED].summary
     rivals = [cell.summary for row, cell in cells.items() if row != PROPOSED]
-    allowed = new._replace(mean=new.mean + sign * margin)
+    allowed = new._replace(mean=new.mean + sign * load_claims().margin)
     found = [welch_p(allowed, old) if sign * (allowed.mean - old.mean) > 0 else 1.0 for old in rivals]
     return sorted(found)[-2]
 
@@ -96,8 +101,7 @@ def mixed_baselines() -> Finding:
 
 
 def _second_best(cells: Column, metric: str) -> str:
-    sign = -1 if higher_is_better(metric) else 1
-    return min((row for row in cells if row != PROPOSED), key=lambda row: sign * cells[row].mean)
+    return max((row for row in cells if row != PROPOSED), key=lambda row: direction(metric) * cells[row].mean)
 
 
 def cinc60_best_rival() -> Finding:
@@ -130,9 +134,8 @@ def gain_over_calimatch() -> Finding:
     lines, plain, generous = [], [], []
     for name, metric, cells in columns("benchmark"):
         new, old = cells[PROPOSED], cells[RIVAL]
-        sign = 1 if higher_is_better(metric) else -1
         plain.append(welch_p(new.summary, old.summary))
-        generous.append(smallest_p(new, old, sign))
+        generous.append(smallest_p(new, old, direction(metric)))
         lines.append(f"{name}: {new.mean - old.mean:+.3f}, p = {plain[-1]:.2f} ({generous[-1]:.2f})")
     return Finding(
         "The gain over CaliMatch",
@@ -184,26 +187,24 @@ def wrong_marks() -> Finding:
 
 
 def one_program() -> Finding:
-    differ, lines = 0, []
-    for name, _, cells in columns("benchmark"):
-        first, second = cells["tstfc"].mean, cells["complematch"].mean
-        differ += abs(first - second) > TIE
-        lines.append(f"{name}: TS-TFC {first:.3f}, CompleMatch {second:.3f}")
+    pairs = {name: (cells["tstfc"].mean, cells["complematch"].mean) for name, _, cells in columns("benchmark")}
+    differ = sum(abs(first - second) > TIE for first, second in pairs.values())
     return Finding(
         "TS-TFC and CompleMatch",
-        f"The rows of TS-TFC and CompleMatch differ in {differ} of {len(lines)} columns of Table 3, but in the "
+        f"The rows of TS-TFC and CompleMatch differ in {differ} of {len(pairs)} columns of Table 3, but in the "
         "published code CompleMatch is an empty subclass of TS-TFC and neither leaves its warm-up: the two rows can "
         "differ by noise alone.",
-        lines,
+        [f"{name}: TS-TFC {first:.3f}, CompleMatch {second:.3f}" for name, (first, second) in pairs.items()],
     )
 
 
 def validation_labels() -> Finding:
-    lines, ratios = [], []
-    for dataset, labels in published_labels().items():
-        training, validation = labels["training"], labels["validation"]
-        ratios.append(validation / training)
-        lines.append(f"{dataset_name(dataset).name}: {training:,} training labels, {validation:,} validation labels")
+    known = published_labels()
+    ratios = [labels["validation"] / labels["training"] for labels in known.values()]
+    lines = [
+        f"{dataset_name(name).name}: {labels['training']:,} training labels, {labels['validation']:,} validation labels"
+        for name, labels in known.items()
+    ]
     return Finding(
         "Labels that are not counted",
         f"Validation labels, which select the checkpoint and fit the calibration, outnumber the training labels "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import product
 
 from safeecgmatch.cells import weight_label
@@ -11,7 +12,6 @@ from safeecgmatch.reporting import rows as rows_of
 from safeecgmatch.reporting.names import summary_methods, variant_name
 from safeecgmatch.reporting.plot_data import FIVE, LAST, LAST_FIVE, OWN_BEST
 from safeecgmatch.reporting.provenance import accepted_as_unseen, score_notes, warning_notes
-from safeecgmatch.reporting.rows import Row
 from safeecgmatch.reporting.study import TRAINING, Study
 from safeecgmatch.reporting.tables import Table, columns_for, listed, make_table, our_runs, runs_of
 
@@ -22,8 +22,8 @@ SENSITIVITY_NOTE = (
     "change is which checkpoint is chosen; the differences between its values are a noise floor."
 )
 EQUAL_NOTE = (
-    "Equal by construction: {}. The time branch is reported and selects the checkpoint, and nothing of the frequency "
-    "branch reaches it."
+    "The time branch is reported and selects the checkpoint, and nothing of the frequency branch reaches it: rows that "
+    "differ in the frequency branch alone are equal by construction."
 )
 PAIRED_NOTE = (
     "Paired by construction: under one seed the time branches of all runs share initial weights, batches and views; "
@@ -39,19 +39,6 @@ ACCEPTED = ("accepted", "accepted_unseen", "accepted_second", "teacher_accuracy"
 TEMPERATURES = ("t_class", "t_ova", "t_class_second", "t_ova_second")
 
 
-def equal_rows_note(study: Study, rows: list[Row], dataset: str) -> list[str]:
-    """Rows of one training under several names: said where the numbers agree to the last bit and the code says why."""
-    if study.reported != "time":
-        return []
-    groups: dict[tuple, list[str]] = {}
-    for row in rows:
-        by_seed = study.seeds(dataset, row.key, row.ood, "nll")
-        if by_seed:
-            groups.setdefault((row.ood, *by_seed.items()), []).append(row.label)
-    equal = [", ".join(labels) for labels in groups.values() if len(labels) > 1]
-    return [EQUAL_NOTE.format("; ".join(equal))] if equal else []
-
-
 def build_tables(study: Study) -> list[Table]:
     """Tables 1 to 4 in the paper's order, then what goes beyond them; a table without runs is left out."""
     tables = [*paper_tables(study), *further_tables(study), *design_tables(study)]
@@ -59,54 +46,49 @@ def build_tables(study: Study) -> list[Table]:
 
 
 def paper_tables(study: Study) -> list[Table]:
-    params = study.params
+    params, table = study.params, partial(make_table, study)
     datasets, ablation, sensitivity = params.grid.datasets, params.ablation, params.sensitivity
     shown = our_runs(study, datasets)
-    ablation_rows, weight_rows = rows_of.ablation_rows(params), rows_of.sensitivity_rows(params)
+    ablation_rows = rows_of.ablation_rows(params)
     in_ablation = [name for name in params.datasets() if name in {*ablation.datasets, *params.variants.datasets}]
+    equal = [EQUAL_NOTE] if study.reported == "time" else []
     without = {row.section for row in ablation_rows if row.label == variant_name("no_cal")}
 
     def levels(members: Sequence[int]) -> str:
         return listed([f"{ood} %" for ood in members])
 
     return [
-        make_table(
-            study,
+        table(
             "table1_summary",
             "summary",
             f"Summary of benchmark results on {shown}.",
             rows_of.method_rows(params, summary_methods(rows_of.methods(params))),
             columns_for(datasets, "acc", "ece"),
         ),
-        make_table(
-            study,
+        table(
             "table2_ablation",
             "ablation",
             f"Ablation study at {levels(ablation.ood_levels)} OOD on {our_runs(study, in_ablation)}, "
             f"lambda_sum = {weight_label(ablation.lambda_sum)}, reported prediction.",
             ablation_rows,
             columns_for(in_ablation, "acc", "ece"),
-            [NO_CAL_NOTE.format(variant_name("no_cal"))] * (len(without) > 1)
-            + [note for dataset in in_ablation[:1] for note in equal_rows_note(study, ablation_rows, dataset)],
+            [NO_CAL_NOTE.format(variant_name("no_cal"))] * (len(without) > 1) + equal,
         ),
-        make_table(
-            study,
+        table(
             "table3_benchmark",
             "full benchmark",
             f"Main benchmark results on {shown}. Lower ECE, ACE and SCE represent better calibration.",
             rows_of.method_rows(params, rows_of.methods(params)),
             columns_for(datasets, *PAPER_METRICS),
         ),
-        make_table(
-            study,
+        table(
             "table4_sensitivity",
             "sensitivity to lambda_sum",
             f"Sensitivity analysis of lambda_sum on {our_runs(study, sensitivity.datasets)} with "
             f"{levels(sensitivity.ood_levels)} OOD.",
-            weight_rows,
+            rows_of.sensitivity_rows(params),
             columns_for(sensitivity.datasets, *PAPER_METRICS),
-            [SENSITIVITY_NOTE]
-            + [note for dataset in sensitivity.datasets[:1] for note in equal_rows_note(study, weight_rows, dataset)],
+            [SENSITIVITY_NOTE, *equal],
             first_head="λ_sum",
         ),
     ]
@@ -114,26 +96,21 @@ def paper_tables(study: Study) -> list[Table]:
 
 def further_tables(study: Study) -> list[Table]:
     """Other metrics of the runs of Table 3."""
-    params = study.params
+    params, table = study.params, partial(make_table, study)
     datasets, methods = params.grid.datasets, rows_of.methods(params)
     rows, shown = rows_of.method_rows(params, methods), our_runs(study, datasets)
     trained = rows_of.training_rows(params)
-    tempered = {
-        row.key
-        for row, dataset in product(trained, datasets)
-        if study.value(dataset, row.key, row.ood, "t_class", TRAINING)
-    }
+    learned = study.metrics[study.metrics["metric"] == "t_class"]
+    tempered = [row for row in trained if row.key in set(learned["row"])]
     return [
-        make_table(
-            study,
+        table(
             "table5_further_metrics",
             "further metrics",
             f"Further metrics on the test set of {shown}.",
             rows,
             columns_for(datasets, "balanced_accuracy", "macro_f1", "nll", "brier"),
         ),
-        make_table(
-            study,
+        table(
             "table6_open_set",
             "unseen classes",
             f"Seen against unseen classes on the open test set of {shown}, by the method's unseen-class score. FPR95: "
@@ -144,8 +121,7 @@ def further_tables(study: Study) -> list[Table]:
             columns_for(datasets, *OPEN_SET, "aurc"),
             score_notes(runs_of(study, rows, datasets)),
         ),
-        make_table(
-            study,
+        table(
             "table6b_refusal",
             "accuracy with refusals",
             f"Accuracy on the open test set of {shown}, when the 0 to 50 % least certain records, by the score of "
@@ -153,8 +129,7 @@ def further_tables(study: Study) -> list[Table]:
             rows,
             columns_for(datasets, *(f"acc_refusing_{share}" for share in REFUSED)),
         ),
-        make_table(
-            study,
+        table(
             "table7_posthoc",
             "after post-hoc temperature scaling",
             f"Calibration on {shown}, after post-hoc temperature scaling, marked (T): every method gets one "
@@ -162,8 +137,7 @@ def further_tables(study: Study) -> list[Table]:
             rows,
             columns_for(datasets, *product(("ece", "ace", "sce", "nll"), ("posthoc",))),
         ),
-        make_table(
-            study,
+        table(
             "table8_branches",
             "branch by branch",
             f"Branches of the two-branch methods on {shown}, at the epoch that the reported prediction chose and, "
@@ -172,8 +146,7 @@ def further_tables(study: Study) -> list[Table]:
             columns_for(datasets, *product(("acc", "ece"), ("none", OWN_BEST))),
             [CHOICE_NOTE],
         ),
-        make_table(
-            study,
+        table(
             "table9_training",
             "what was accepted",
             f"Trainings on {shown}. Accepted: share of the offered pool records that got a pseudo-label, over the "
@@ -184,13 +157,12 @@ def further_tables(study: Study) -> list[Table]:
             columns_for(datasets, *product(ACCEPTED, (TRAINING,))),
             [*accepted_as_unseen(params.grid.methods), *warning_notes(study.runs)],
         ),
-        make_table(
-            study,
+        table(
             "table9b_temperatures",
             "temperatures",
             f"Temperatures T at the end of the trainings on {shown}, of the classes and of the one-vs-all heads, in "
             "the first (or only) and the second branch.",
-            [row for row in trained if row.key in tempered] or trained,
+            tempered or trained,
             columns_for(datasets, *product(TEMPERATURES, (TRAINING,))),
         ),
     ]
@@ -198,14 +170,13 @@ def further_tables(study: Study) -> list[Table]:
 
 def design_tables(study: Study) -> list[Table]:
     """What the study was designed to tell apart: the readings, the arms, the choice of the checkpoint."""
-    params = study.params
+    params, table = study.params, partial(make_table, study)
     datasets, shown = params.grid.datasets, our_runs(study, params.grid.datasets)
     by_rule = "with fitted over learned temperatures, by prediction, and " if len(rows_of.rules(params)) > 1 else ""
     filtered, labelled = params.arms.seen_pool.datasets, params.arms.val150.datasets
 
     return [
-        make_table(
-            study,
+        table(
             "table10_readings",
             "temperature rule and frequency branch",
             f"What the questions that the paper leaves open are worth on {shown}: gains of SafeECGMatch {by_rule}of "
@@ -216,8 +187,7 @@ def design_tables(study: Study) -> list[Table]:
             [PAIRED_NOTE],
             first_head="Gain",
         ),
-        make_table(
-            study,
+        table(
             "table11_filter",
             "what a perfect filter gains",
             f"The {rows_of.ARM_OOD} % setting on {our_runs(study, filtered)}, with the pool as it is and with a pool "
@@ -225,8 +195,7 @@ def design_tables(study: Study) -> list[Table]:
             rows_of.arm_rows(params, "seen_pool"),
             columns_for(filtered, *MEASURED),
         ),
-        make_table(
-            study,
+        table(
             "table12_validation_labels",
             "what few validation labels cost",
             f"The {rows_of.ARM_OOD} % setting on {our_runs(study, labelled)}, with the whole validation set and with "
@@ -234,8 +203,7 @@ def design_tables(study: Study) -> list[Table]:
             rows_of.arm_rows(params, "val150"),
             columns_for(labelled, *MEASURED),
         ),
-        make_table(
-            study,
+        table(
             "table13_checkpoints",
             "other ways to choose the checkpoint",
             f"Table 3 on {shown}: at the best validation epoch, as reported; at the last epoch; and the mean of the "

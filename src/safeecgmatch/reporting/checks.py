@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -26,6 +27,9 @@ from safeecgmatch.reporting.study import OVER, TRAINING, Gain, Study
 
 POOL = "the pool's share"
 NOT_IN_STUDY = "not in this study"
+OUTCOMES = {  # of one comparison and of several
+    "holds": ("holds", "hold"), "fails": ("fails", "fail"), "open": ("open", "open"), "absent": ("not run", "not run"),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,13 @@ def reasons(results: Iterable[CheckResult]) -> list[str]:
     for result in (result for result in results if result.absent):
         places.setdefault(result.absent, []).append(result.where)
     return [f"{', '.join(dict.fromkeys(names))}: {reason}" for reason, names in places.items()]
+
+
+def tally(results: Sequence[CheckResult], level: float) -> str:
+    """As `of 12 comparisons 1 holds, 11 open`."""
+    counts = Counter(result.outcome(level) for result in results)
+    words = [f"{counts[key]} {forms[counts[key] > 1]}" for key, forms in OUTCOMES.items() if counts[key]]
+    return f"of {len(results)} comparisons {', '.join(words)}"
 
 
 def extremes(values: Iterable[float], form: str) -> str:

@@ -10,7 +10,7 @@ from typing import Literal
 
 import pandas as pd
 
-from safeecgmatch.config import PROPOSED, Strict, validate
+from safeecgmatch.config import PROPOSED, Params, Strict, validate
 from safeecgmatch.files import read_yaml
 
 FILE = Path(__file__).with_name("claims.yaml")
@@ -107,20 +107,22 @@ def load_claims(file: Path = FILE) -> Claims:
     return validate(Claims, read_yaml(file), str(file))
 
 
-def rule_notes(runs: pd.DataFrame) -> list[str]:
-    """Which rules judge, which runs they judge, and whether these are runs on which the rules were developed."""
-    digest, developed = sha256(FILE.read_bytes()).hexdigest(), load_claims().developed_on
+def rule_note(runs: pd.DataFrame) -> str:
+    """Which rules judge, and which runs they judge."""
+    digest = sha256(FILE.read_bytes()).hexdigest()
     done = runs[runs["state"] != "missing"] if "state" in runs else runs
     commits = [str(commit)[:SHOWN] for commit in done["commit"].dropna().unique()] if "commit" in done else []
     trained = f" The runs were trained at commit {', '.join(commits)}." if commits else ""
-    known = sorted(set(done["seed"]) & set(developed)) if "seed" in done else []
-    reused = f" Warning: of the runs here, those of seeds {_listed(known)} therefore test nothing." if known else ""
-    return [
+    return (
         f"The rules that judge (claims.yaml) have the SHA-256 {digest[:SHOWN]}.{trained} Its history in Git says which "
-        "are older.",
-        f"Seeds {_listed(developed)} developed the rules; only others test them.{reused}",
-    ]
+        "are older."
+    )
 
 
-def _listed(numbers: list[int]) -> str:
-    return ", ".join(map(str, numbers))
+def seed_note(params: Params) -> str:
+    """Whether the seeds of a study may test the rules that judge it."""
+    developed, used = load_claims().developed_on, params.grid.seeds
+    again = ", ".join(str(seed) for seed in used if seed in developed)
+    seeds = ", ".join(map(str, used))
+    end = f", so {again} of {seeds} here cannot test them." if again else f"; {seeds} test them."
+    return f"Seeds {', '.join(map(str, developed))} developed the rules that judge the claims{end}"

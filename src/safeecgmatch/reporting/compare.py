@@ -10,8 +10,25 @@ import pandas as pd
 
 from safeecgmatch.config import PROPOSED, Params
 from safeecgmatch.reporting.deviations import Deviation, barriers
-from safeecgmatch.reporting.names import dataset_name, higher_is_better, is_generated, metric_name, setting_name
-from safeecgmatch.reporting.printing import DAGGER, MINUS, MISSING, markdown_table, plus_minus, render, signed, tex
+from safeecgmatch.reporting.names import (
+    dataset_name,
+    direction,
+    higher_is_better,
+    is_generated,
+    metric_name,
+    setting_name,
+)
+from safeecgmatch.reporting.printing import (
+    DAGGER,
+    MINUS,
+    MISSING,
+    float_tex,
+    markdown_table,
+    plus_minus,
+    signed,
+    tabular,
+    tex,
+)
 from safeecgmatch.reporting.published import ROUNDING, published_frame
 from safeecgmatch.reporting.statistics import CONFIDENCE, TIE, Summary
 from safeecgmatch.reporting.study import records
@@ -61,8 +78,7 @@ def kendall_tau(first: Iterable[float], second: Iterable[float]) -> float:
 
 def place_of(value: float, others: Iterable[float], metric: str) -> int:
     """1 for the best; equal means share the better place."""
-    sign = 1 if higher_is_better(metric) else -1
-    return 1 + sum(sign * (other - value) > TIE for other in others)
+    return 1 + sum(direction(metric) * (other - value) > TIE for other in others)
 
 
 def beside(table: Table) -> pd.DataFrame:
@@ -80,22 +96,17 @@ def compare_column(column: pd.DataFrame, metric: str, barrier: str, generated: b
     once = column[known & ~column["published"].duplicated(keep=False) & (not generated)]
     printed = column.drop_duplicates("published")["paper_mean"]
     best = column[known].groupby("published")["ours_mean"].agg("max" if higher_is_better(metric) else "min")
-    lines: list[dict[str, Any]] = []
+    lines: list[tuple[float, ...]] = []
     for cell in records(column):
         ours = Summary(cell.ours_mean, cell.ours_std, cell.ours_seeds)
         paper = Summary(cell.paper_mean, cell.paper_sample_std, cell.paper_seeds)
         nothing = bool(barrier) or not ours.seeds
         difference, low, high = (math.nan,) * 3 if nothing else difference_to_print(ours, paper)
         rivals = best.drop(cell.published, errors="ignore")
-        lines.append(
-            {
-                "difference": difference, "low": low, "high": high,
-                "paper_place": place_of(paper.mean, printed, metric),
-                "ours_place": 0 if generated or not ours.seeds else place_of(ours.mean, rivals, metric),
-                "ours_among": 1 + len(rivals),
-            }
-        )  # fmt: skip
-    found = pd.concat([column, pd.DataFrame(lines, column.index)], axis=1)
+        place = 0 if generated or not ours.seeds else place_of(ours.mean, rivals, metric)
+        lines.append((difference, low, high, place_of(paper.mean, printed, metric), place, 1 + len(rivals)))
+    names = ["difference", "low", "high", "paper_place", "ours_place", "ours_among"]
+    found = pd.concat([column, pd.DataFrame(lines, column.index, names)], axis=1)
     tau = kendall_tau(once["paper_mean"], once["ours_mean"])
     return found.assign(column_tau=tau, not_compared=barrier, generated=generated)
 
@@ -168,29 +179,20 @@ def comparison_markdown(comparison: pd.DataFrame, source: str, remark: str) -> s
 
 
 def comparison_tex(comparison: pd.DataFrame, source: str, remark: str) -> str:
-    prepared: list[dict[str, Any]] = []
+    floats: list[str] = []
     for title, panel in panels(comparison).items():
-        metrics = list(panel["metric"].unique())
-        pairs = [
-            metrics[start : start + METRICS_SIDE_BY_SIDE] for start in range(0, len(metrics), METRICS_SIDE_BY_SIDE)
-        ]
-        first = [] if prepared else [NOTE, PLACES, remark]
+        metrics, parts = list(panel["metric"].unique()), []
+        for start in range(0, len(metrics), METRICS_SIDE_BY_SIDE):
+            shown = metrics[start : start + METRICS_SIDE_BY_SIDE]
+            lines = panel_lines(panel[panel["metric"].isin(shown)], "tex")
+            names = {metric_name(metric): len(HEADS) for metric in shown}
+            rows = [rf"{' & '.join(line)} \\" for line in lines]
+            parts.append(tabular(1, names, ["Row", *HEADS * len(shown)], rows))
         table, dataset, ood = panel[PANEL].iloc[0]
-        prepared.append(
-            {
-                "label": f"tab:paper_vs_ours_{table}_{dataset}_{ood}",
-                "caption": tex(f"Paper versus ours: {title}. {source}"),
-                "notes": [tex(note.replace("`", "")) for note in [*panel_notes(panel), *first]],
-                "parts": [
-                    {
-                        "metrics": [metric_name(metric) for metric in pair],
-                        "lines": [" & ".join(line) for line in panel_lines(panel[panel["metric"].isin(pair)], "tex")],
-                    }
-                    for pair in pairs
-                ],
-            }
-        )
-    return render("paper_vs_ours.tex.j2", panels=prepared, nothing=why_nothing(comparison), heads=HEADS)
+        notes = [*panel_notes(panel), *([] if floats else [NOTE, PLACES, remark])]
+        caption = f"Paper versus ours: {title}. {source}"
+        floats.append(float_tex(f"paper_vs_ours_{table}_{dataset}_{ood}", caption, notes, parts))
+    return "".join(floats) or f"% {why_nothing(comparison)}\n"
 
 
 def rank_grid(comparison: pd.DataFrame) -> tuple[list[str], list[list[str]]]:

@@ -18,7 +18,13 @@ import pandas as pd
 
 from safeecgmatch.config import PROPOSED
 from safeecgmatch.methods.parts.temperature import fit_temperature
-from safeecgmatch.metrics import FLOAT32_LOG_OF_ZERO, probabilities_of, scaled_log_probabilities
+from safeecgmatch.metrics import (
+    FLOAT32_LOG_OF_ZERO,
+    ece_debiased,
+    ece_floor,
+    probabilities_of,
+    scaled_log_probabilities,
+)
 from safeecgmatch.predictions import (
     Arrays,
     branches_of,
@@ -29,7 +35,7 @@ from safeecgmatch.predictions import (
     reported_branch,
 )
 from safeecgmatch.reporting.bootstrap import RESAMPLINGS, auroc_draws, closed_set_draws, weights
-from safeecgmatch.reporting.names import higher_is_better
+from safeecgmatch.reporting.names import direction
 from safeecgmatch.reporting.statistics import paired_difference, probability_of_improvement
 from safeecgmatch.reporting.stored import StoredCell
 
@@ -64,21 +70,27 @@ class Sample:
     records: int
 
 
+Measured = dict[tuple[str, str], float]  # by metric and scaling
 Runs = dict[int, Sample]  # by seed
 Rows = dict[str, dict[tuple[str, str], Runs]]  # by row key, then by (metric, scaling)
 
 
-def measured(predictions: Arrays, branch: str) -> dict[tuple[str, str], float]:
-    """What metrics.csv says about a branch, for predictions that are not in it."""
+def measured(predictions: Arrays, branch: str) -> Measured:
+    """What metrics.csv says about a branch: as it is, then divided by a temperature that is fitted on validation."""
     validation = np.maximum(predictions[f"validation.log_probs.{branch}"], FLOAT32_LOG_OF_ZERO)
     temperature = fit_temperature(validation, predictions["validation.label"])
-    plain, scaled = final_metrics(predictions, branch), final_metrics(predictions, branch, temperature)
-    found = {(metric, "none"): value for metric, value in plain.items()}
-    return found | {(m, "posthoc"): value for m, value in scaled.items()} | {("temperature", "posthoc"): temperature}
+    found: Measured = {}
+    for scaling, divisor in (("none", 1.0), ("posthoc", temperature)):
+        metrics = final_metrics(predictions, branch, divisor)
+        values = probabilities_of(scaled_log_probabilities(predictions[f"test.log_probs.{branch}"], divisor))
+        # How much of an ECE is the noise of so many records in so many bins.
+        metrics |= {"ece_floor": ece_floor(values), "ece_debiased": ece_debiased(values, predictions["test.label"])}
+        found |= {(metric, scaling): value for metric, value in metrics.items()}
+    return found | {("temperature", "posthoc"): temperature}
 
 
 def resampled(
-    predictions: Arrays, branch: str, values: dict[tuple[str, str], float]
+    predictions: Arrays, branch: str, values: Measured
 ) -> Iterator[tuple[str, tuple[str, str], int, float, npt.NDArray[np.float64]]]:
     """Suffix of the row key, measure, number of records, value and draws of everything that one branch shows."""
     labels, shares = predictions["test.label"], weights(predictions["test.record"])
@@ -129,7 +141,7 @@ def rows_by_setting(draws: pd.DataFrame) -> dict[tuple[str, int], Rows]:
     values = draws[DRAWS].to_numpy(dtype=np.float64)
     for drawn, line in zip(values, draws[columns].itertuples(index=False), strict=True):
         dataset, ood, key, metric, scaling, seed, value, records = line
-        sign = 1.0 if higher_is_better(metric) else -1.0
+        sign = float(direction(metric))
         runs = found.setdefault((dataset, ood), {}).setdefault(key, {}).setdefault((metric, scaling), {})
         runs[seed] = Sample(sign * value, sign * drawn, records)
     return found

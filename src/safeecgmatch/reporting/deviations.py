@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import torch
 
 from safeecgmatch.config import PROPOSED, Params
@@ -73,14 +74,9 @@ def backbone_parameters(width: int) -> int:
         return parameter_count(ResNet1D(len(LEADS), SEEN_CLASSES, width))
 
 
-def repetitions(params: Params, dataset: str) -> float:
-    """How often a semi-supervised method sees a labelled record."""
-    labelled = SEEN_CLASSES * params.data.source(dataset).labels_per_class
-    return params.train.iterations * (params.train.batch // 2) / labelled
-
-
-def pool_passes(params: Params, dataset: str) -> float:
-    return params.train.iterations * (params.train.batch // 2) / params.data.source(dataset).pool_size
+def passes(params: Params, records: int) -> float:
+    """How often a semi-supervised method sees each of so many records: half of a batch is of the pool."""
+    return params.train.iterations * (params.train.batch // 2) / records
 
 
 def meaning(key: str, ours: Params, paper: Params) -> str:
@@ -97,25 +93,24 @@ def meaning(key: str, ours: Params, paper: Params) -> str:
         counts = [backbone_parameters(params.model.width) for params in (ours, paper)]
         return f"{counts[0]:,} instead of {counts[1]:,} parameters per backbone"
     if key == "train.iterations":
-        times = [repetitions(params, dataset) for params in (ours, paper)]
-        passes = [pool_passes(params, dataset) for params in (ours, paper)]
+        sources = [(params, params.data.source(dataset)) for params in (ours, paper)]
+        times = [passes(params, SEEN_CLASSES * source.labels_per_class) for params, source in sources]
+        of_pool = [passes(params, source.pool_size) for params, source in sources]
         counts = [params.train.iterations // params.train.epoch for params in (ours, paper)]
         same = ours.train.epoch == paper.train.epoch
         epochs = f"{'the first ' * same}{counts[0]} {'of' if same else 'instead of'} {counts[1]} epochs"
         return (
             f"{epochs}; a labelled record is seen {times[0]:,.0f} times instead of {times[1]:,.0f}, "
-            f"the pool {passes[0]:.1f} times instead of {passes[1]:.1f} ({dataset_name(dataset).name})"
+            f"the pool {of_pool[0]:.1f} times instead of {of_pool[1]:.1f} ({dataset_name(dataset).name})"
         )
     if key == "split.seed" and ours.split.seed == "run":
         return "every seed has test records of its own, so that a spread over seeds holds that of the split too"
     return ""
 
 
-def leaves(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in content.items():
-        found |= leaves(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
-    return found
+def leaves(params: Params) -> dict[Any, Any]:
+    """Every value by its path, as `train.epoch`."""
+    return pd.json_normalize(params.model_dump()).to_dict("records")[0]
 
 
 def method_values(params: Params, method: str) -> dict[str, Any]:
@@ -138,7 +133,7 @@ def deviations(params: Params) -> list[Deviation]:
     """All of them, under the protocol of `params`; none if the study's numbers may be set beside the paper's."""
     paper = paper_params().model_copy(update={"protocol": params.protocol})
     rows = [row for dataset in params.grid.datasets for row in _of_dataset(params, paper, dataset)]
-    ours, theirs = leaves(params.model_dump()), leaves(paper.model_dump())
+    ours, theirs = leaves(params), leaves(paper)
     for key, value in ours.items():
         if key.startswith(COMPARED) and key not in NO_MEANING and value != theirs.get(key):
             value = "each run's own" if value == "run" else value

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from safeecgmatch.cells import Cell, cells
@@ -19,18 +18,9 @@ from safeecgmatch.config import Params
 from safeecgmatch.engine.signal_store import Entry
 from safeecgmatch.errors import UserError
 from safeecgmatch.files import atomic_path, write_json
-from safeecgmatch.methods.parts.temperature import fit_temperature
-from safeecgmatch.metrics import (
-    FLOAT32_LOG_OF_ZERO,
-    ece_debiased,
-    ece_floor,
-    probabilities_of,
-    scaled_log_probabilities,
-)
-from safeecgmatch.predictions import branches_of, final_metrics, reported_branch, score_type
+from safeecgmatch.predictions import branches_of, reported_branch, score_type
 from safeecgmatch.progress import Progress
-from safeecgmatch.reporting.contrasts import DIGITS, contrast_frame, draw_frame, rows_by_setting
-from safeecgmatch.reporting.earlier import FRAMES, NOTHING, Earlier, Frames, begun_row, joined
+from safeecgmatch.reporting.contrasts import DIGITS, Measured, contrast_frame, draw_frame, measured, rows_by_setting
 from safeecgmatch.reporting.plot_data import (
     accuracy_ece_frame,
     choices,
@@ -39,7 +29,20 @@ from safeecgmatch.reporting.plot_data import (
     read_entries,
     validation_frame,
 )
-from safeecgmatch.reporting.stored import IDENTITY, Judge, StoredCell, asked_for, load_cell, sentence
+from safeecgmatch.reporting.stored import (
+    CELL_FRAMES,
+    IDENTITY,
+    NOTHING,
+    Earlier,
+    Frames,
+    Judge,
+    StoredCell,
+    asked_for,
+    begun_row,
+    joined,
+    load_cell,
+    sentence,
+)
 from safeecgmatch.reporting.study import TRAINING, Study, records
 from safeecgmatch.reporting.twin import LEARNED_T, calimatch_of, is_derived
 
@@ -85,36 +88,24 @@ def training_facts(history: pd.DataFrame) -> dict[str, float]:
     return facts
 
 
-def lines_of(
-    stored: StoredCell, branch: str, scaling: str, metrics: Mapping[str, float], reported: bool
-) -> list[dict[str, Any]]:
+def lines_of(stored: StoredCell, branch: str, values: Measured, reported: bool) -> list[dict[str, Any]]:
     """Rows of metrics.csv."""
     cell = stored.cell
     common = {
-        **stored.identity, "row": cell.row, "role": cell.role, "branch": branch, "scaling": scaling,
-        "config_hash": stored.config["config_hash"], "reported": reported, "counted": stored.counted, "cell": cell.path,
+        **stored.identity, "row": cell.row, "role": cell.role, "branch": branch, "reported": reported,
+        "config_hash": stored.config["config_hash"], "counted": stored.counted, "cell": cell.path,
     }  # fmt: skip
-    return [{**common, "metric": metric, "value": value} for metric, value in metrics.items()]
+    return [{**common, "metric": metric, "scaling": way, "value": value} for (metric, way), value in values.items()]
 
 
 def metric_rows(stored: StoredCell) -> list[dict[str, Any]]:
     """One row per branch, scaling and metric; `posthoc` divides by a temperature fitted on validation."""
-    predictions, rows = stored.predictions, []
-    for branch in branches_of(predictions):
-        validation = np.maximum(predictions[f"validation.log_probs.{branch}"], FLOAT32_LOG_OF_ZERO)
-        temperature = fit_temperature(validation, predictions["validation.label"])
-        reported = branch == reported_branch(predictions)
-        for scaling, divisor in (("none", 1.0), ("posthoc", temperature)):
-            metrics = final_metrics(predictions, branch, divisor) | calibration_noise(predictions, branch, divisor)
-            rows += lines_of(stored, branch, scaling, metrics, reported)
-        rows += lines_of(stored, branch, "posthoc", {"temperature": temperature}, reported)
-    return rows + lines_of(stored, "all", TRAINING, training_facts(stored.history), True)
-
-
-def calibration_noise(predictions: Mapping[str, np.ndarray], branch: str, temperature: float) -> dict[str, float]:
-    """How much of an ECE is the noise of so many records in so many bins."""
-    values = probabilities_of(scaled_log_probabilities(predictions[f"test.log_probs.{branch}"], temperature))
-    return {"ece_floor": ece_floor(values), "ece_debiased": ece_debiased(values, predictions["test.label"])}
+    rows = []
+    for branch in branches_of(stored.predictions):
+        reported = branch == reported_branch(stored.predictions)
+        rows += lines_of(stored, branch, measured(stored.predictions, branch), reported)
+    facts = training_facts(stored.history)
+    return rows + lines_of(stored, "all", {(name, TRAINING): value for name, value in facts.items()}, True)
 
 
 def run_row(stored: StoredCell) -> dict[str, Any]:
@@ -151,8 +142,8 @@ def frames_of(stored: StoredCell, entries: list[Entry]) -> Frames:
         return plots
     rows = metric_rows(stored)
     draws = draw_frame(stored, rows)
-    for chosen in choices(stored, plots["budget"]):
-        rows += lines_of(stored, *chosen)
+    for branch, choice, metrics, reported in choices(stored, plots["budget"]):
+        rows += lines_of(stored, branch, {(name, choice): value for name, value in metrics.items()}, reported)
     return plots | {"metrics": pd.DataFrame(rows, columns=METRIC_COLUMNS), "draws": draws}
 
 
@@ -191,7 +182,7 @@ def evaluate(
         raise UserError(f"Every cell that has been trained diverged; summary.json in its folder says why.{foreign}")
     if foreign:
         print(f"warning:{foreign}", file=sys.stderr)
-    frames = {name: joined([one[name] for one in found if name in one]) for name in FRAMES}
+    frames = {name: joined([one[name] for one in found if name in one]) for name in CELL_FRAMES}
     metrics, draws = frames.pop("metrics"), frames.pop("draws")
     run_frame = pd.DataFrame(run_rows)
     run_frame = run_frame.astype({name: "Int64" for name in COUNTS if name in run_frame})

@@ -109,6 +109,11 @@ def higher_is_better(metric: str) -> bool:
     return _metric(metric)["best"] == "high"
 
 
+def direction(metric: str) -> int:
+    """1 where more is better, -1 where less is."""
+    return 1 if higher_is_better(metric) else -1
+
+
 def bounds(metric: str) -> tuple[float, float]:
     """Between which its values lie."""
     low, high = _metric(metric).get("bounds", (0, 1))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import html
+from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -26,10 +27,16 @@ def words(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     return markdown_table(list(heads), escaped, numbers=False).rstrip()
 
 
-def numbers(table: Table) -> str:
-    """A table of results with its caption and notes."""
-    notes = "\\\n".join(table.notes)
-    return f"{table.caption}\n\n{to_markdown(table)}\n{notes}".rstrip()
+def tables_of_results(tables: Sequence[Table]) -> list[str]:
+    """What several tables have to say first, once; then each with its caption and the notes that are its alone."""
+    counts = Counter(note for table in tables for note in table.notes)
+    shared = [note for note, count in counts.items() if count > 1]
+    parts = ["## How to read the tables", items(shared)] if shared else []
+    for table in tables:
+        own = [note for note in table.notes if note not in shared]
+        parts += [f"## Table {table.number}: {table.title}", table.caption, to_markdown(table).rstrip()]
+        parts += ["\\\n".join(own)] if own else []
+    return parts
 
 
 def picture(name: str, caption: str) -> str:

@@ -31,7 +31,7 @@ from safeecgmatch.predictions import (
     predictions_at,
     reported_branch,
 )
-from safeecgmatch.reporting.stored import KEY, StoredCell
+from safeecgmatch.reporting.stored import KEY, StoredCell, joined
 
 FALSE_ALARMS = np.linspace(0, 1, 51)  # of a ROC curve
 REFUSED_SHARES = np.linspace(0, 0.9, 19)
@@ -64,49 +64,37 @@ def shown(member: StoredCell) -> dict[str, str]:
 
 
 def frame_of(
-    member: StoredCell, columns: list[str], rows_of: Callable[[StoredCell, str], list[dict[str, Any]]]
+    member: StoredCell, columns: list[str], content_of: Callable[[StoredCell, str], Mapping[str, Any]]
 ) -> pd.DataFrame:
-    """`rows_of` every branch of a cell that is shown, behind the row's name."""
-    cell = member.cell
-    rows = [
-        {**dict(zip(KEY, (cell.dataset, name, cell.ood, cell.seed), strict=True)), **row}
-        for name, branch in shown(member).items()
-        for row in rows_of(member, branch)
-    ]
-    return pd.DataFrame(rows, columns=[*KEY, *columns])
+    """The columns that `content_of` gives for every branch of a cell that is shown, behind the row's name."""
+    cell, parts = member.cell, [pd.DataFrame(columns=[*KEY, *columns])]
+    for name, branch in shown(member).items():
+        named: dict[str, Any] = dict(zip(KEY, (cell.dataset, name, cell.ood, cell.seed), strict=True))
+        part = pd.DataFrame(content_of(member, branch), columns=columns).assign(**named)
+        parts.append(part[[*KEY, *columns]])
+    return joined(parts)
 
 
-def reliability_rows(member: StoredCell, branch: str) -> list[dict[str, Any]]:
+def reliability_bins(member: StoredCell, branch: str) -> Mapping[str, Any]:
     """Bins of the confidence on test."""
     values = probabilities_of(member.predictions[f"test.log_probs.{branch}"])
     correct = values.argmax(axis=1) == member.predictions["test.label"]
     count, confidence, accuracy = reliability(values.max(axis=1), correct)
-    edges = np.linspace(0, 1, BINS + 1)
-    return [
-        {
-            "lower": edges[index],
-            "upper": edges[index + 1],
-            "count": count[index],
-            "confidence": confidence[index],
-            "accuracy": accuracy[index],
-        }
-        for index in np.flatnonzero(count)
-    ]
+    edges, filled = np.linspace(0, 1, BINS + 1), np.flatnonzero(count)
+    bins = {"lower": edges[:-1], "upper": edges[1:], "count": count, "confidence": confidence, "accuracy": accuracy}
+    return {name: values[filled] for name, values in bins.items()}
 
 
-def roc_rows(member: StoredCell, branch: str) -> list[dict[str, Any]]:
+def roc_points(member: StoredCell, branch: str) -> Mapping[str, Any]:
     """The share of unseen records of the open test set that are found when a share of the seen ones is refused."""
     from sklearn.metrics import roc_curve
 
     classes = member.predictions[f"test.log_probs.{branch}"].shape[1]
     unseen = member.predictions["open_test.label"] >= classes
     if unseen.all() or not unseen.any():
-        return []
+        return {}
     seen_refused, found, _ = roc_curve(unseen, _score(member, branch))
-    return [
-        {"fpr": round(share, 2), "tpr": value}
-        for share, value in zip(FALSE_ALARMS, np.interp(FALSE_ALARMS, seen_refused, found), strict=True)
-    ]
+    return {"fpr": FALSE_ALARMS.round(2), "tpr": np.interp(FALSE_ALARMS, seen_refused, found)}
 
 
 def _score(member: StoredCell, branch: str) -> npt.NDArray[np.float64]:
@@ -114,27 +102,21 @@ def _score(member: StoredCell, branch: str) -> npt.NDArray[np.float64]:
     return np.asarray(ood_score(member.predictions, branch), dtype=np.float64)
 
 
-def refusal_rows(member: StoredCell, branch: str) -> list[dict[str, Any]]:
+def refusals(member: StoredCell, branch: str) -> Mapping[str, Any]:
     """Accuracy on the rest of the open test set when a share is refused."""
     risk = risk_coverage(answered_right(member.predictions, branch), -_score(member, branch))[1]
-    answered = [risk.size - 1 - int(round(share * risk.size, 6)) for share in REFUSED_SHARES]
-    return [
-        {"refused": round(share, 2), "accuracy": 1 - risk[last]}
-        for share, last in zip(REFUSED_SHARES, answered, strict=True)
-    ]
+    last = risk.size - 1 - (REFUSED_SHARES * risk.size).round(6).astype(int)
+    return {"refused": REFUSED_SHARES.round(2), "accuracy": 1 - risk[last]}
 
 
-def confusion_rows(member: StoredCell, branch: str) -> list[dict[str, Any]]:
+def confusions(member: StoredCell, branch: str) -> Mapping[str, Any]:
     """How often a record of one class of the open test set is named another."""
     classes = [*member.summary["classes"], "unseen"]
     counts = np.zeros((len(classes), len(classes) - 1), dtype=np.int64)
     predicted = member.predictions[f"open_test.log_probs.{branch}"].argmax(axis=1)
     np.add.at(counts, (np.minimum(member.predictions["open_test.label"], len(classes) - 1), predicted), 1)
-    return [
-        {"true": classes[i], "predicted": classes[j], "count": counts[i, j]}
-        for i in range(counts.shape[0])
-        for j in range(counts.shape[1])
-    ]
+    true, named = np.repeat(classes, len(classes) - 1), np.tile(classes[:-1], len(classes))
+    return {"true": true, "predicted": named, "count": counts.ravel()}
 
 
 def training_frame(member: StoredCell) -> pd.DataFrame:
@@ -147,26 +129,16 @@ def training_frame(member: StoredCell) -> pd.DataFrame:
 
 def epochs_of(stored: StoredCell) -> pd.DataFrame:
     """A line per branch and evaluation: what the cell would report had its training ended there."""
-    predictions, trajectory, cell = stored.predictions, stored.trajectory, stored.cell
-    common = {"dataset": cell.dataset, "ood": cell.ood, "row": cell.row, "seed": cell.seed}
-    lines = []
-    for index, iteration in enumerate(trajectory["iteration"]):
-        then = predictions_at(predictions, trajectory, index)
-        for branch in branches_of(predictions):
-            probabilities = probabilities_of(then[f"test.log_probs.{branch}"])
-            named = {
-                "branch": branch,
-                "epoch": index + 1,
-                "iteration": int(iteration),
-                "val_accuracy": float(
-                    np.mean(then[f"validation.log_probs.{branch}"].argmax(axis=1) == then["validation.label"])
-                ),
-                "reported": branch == str(then["branch"]),
-                "chosen": int(iteration) == stored.summary["best_iteration"],
-                "acc": accuracy(probabilities, then["test.label"]),
-                "ece": ece(probabilities, then["test.label"]),
-            }
-            lines.append({**common, **named})
+    trajectory, cell, lines = stored.trajectory, stored.cell, []
+    for index, iteration in enumerate(trajectory["iteration"].tolist()):
+        then = predictions_at(stored.predictions, trajectory, index)
+        for branch in branches_of(stored.predictions):
+            probabilities, labels = probabilities_of(then[f"test.log_probs.{branch}"]), then["test.label"]
+            right = then[f"validation.log_probs.{branch}"].argmax(axis=1) == then["validation.label"]
+            reported, chosen = branch == str(then["branch"]), iteration == stored.summary["best_iteration"]
+            scores = (accuracy(probabilities, labels), ece(probabilities, labels), float(np.mean(right)))
+            named = (cell.dataset, cell.ood, cell.row, branch, cell.seed, index + 1, iteration)
+            lines.append((*named, *scores, reported, chosen))
     return pd.DataFrame(lines, columns=BUDGET_COLUMNS)
 
 
@@ -217,12 +189,12 @@ def commonest(entries: list[Entry], classes: list[str]) -> dict[str, int]:
     return {source: max(sorted(found), key=lambda label: found[label]) for source, found in counts.items()}
 
 
-def source_rows(member: StoredCell, branch: str, entries: list[Entry]) -> list[dict[str, Any]]:
+def by_source(member: StoredCell, branch: str, entries: list[Entry]) -> Mapping[str, Any]:
     """Accuracy on test by source, beside that of a guess which knows the source alone; nothing where there is one."""
     source_of = {entry.record: entry.source for entry in entries}
     known, labels = sorted(set(source_of.values())), member.predictions["test.label"]
     if len(known) < 2:
-        return []
+        return {}
     try:
         sources = np.array([source_of[record] for record in member.predictions["test.record"].tolist()])
     except KeyError:
@@ -233,25 +205,26 @@ def source_rows(member: StoredCell, branch: str, entries: list[Entry]) -> list[d
     guess = commonest(entries, member.summary["classes"])
     guessed = np.array([guess.get(source, -1) for source in sources]) == labels
     right = member.predictions[f"test.log_probs.{branch}"].argmax(axis=1) == labels
-    lines = []
-    for source in (ALL, *known):
-        here = np.full(sources.shape, True) if source == ALL else sources == source
-        means = (right[here].mean(), guessed[here].mean()) if here.sum() >= FEWEST else (np.nan, np.nan)
-        lines.append({"source": source, "records": here.sum(), "acc": means[0], "guess": means[1]})
-    return lines
+    masks = {ALL: np.full(sources.shape, True)} | {source: sources == source for source in known}
+
+    def shares(hits: npt.NDArray[np.bool_]) -> list[float]:
+        return [hits[mask].mean() if mask.sum() >= FEWEST else np.nan for mask in masks.values()]
+
+    records = [mask.sum() for mask in masks.values()]
+    return {"source": list(masks), "records": records, "acc": shares(right), "guess": shares(guessed)}
 
 
 def plot_frames(member: StoredCell, entries: list[Entry]) -> dict[str, pd.DataFrame]:
     """What one cell has in the files of plots/, by name."""
-    return {
-        "training": training_frame(member),
-        "reliability": frame_of(member, ["lower", "upper", "count", "confidence", "accuracy"], reliability_rows),
-        "roc": frame_of(member, ["fpr", "tpr"], roc_rows),
-        "refusal": frame_of(member, ["refused", "accuracy"], refusal_rows),
-        "confusion": frame_of(member, ["true", "predicted", "count"], confusion_rows),
-        "sources": frame_of(member, ["source", "records", "acc", "guess"], partial(source_rows, entries=entries)),
-        **({} if member.diverged else {"budget": epochs_of(member)}),
+    columns: dict[str, tuple[list[str], Callable[[StoredCell, str], Mapping[str, Any]]]] = {
+        "reliability": (["lower", "upper", "count", "confidence", "accuracy"], reliability_bins),
+        "roc": (["fpr", "tpr"], roc_points),
+        "refusal": (["refused", "accuracy"], refusals),
+        "confusion": (["true", "predicted", "count"], confusions),
+        "sources": (["source", "records", "acc", "guess"], partial(by_source, entries=entries)),
     }
+    frames = {name: frame_of(member, *known) for name, known in columns.items()}
+    return frames | {"training": training_frame(member)} | ({} if member.diverged else {"budget": epochs_of(member)})
 
 
 def accuracy_ece_frame(metrics: pd.DataFrame) -> pd.DataFrame:

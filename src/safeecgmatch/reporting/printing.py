@@ -7,7 +7,6 @@ import re
 from collections import Counter
 from decimal import ROUND_HALF_EVEN, Decimal
 from functools import cache
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -105,70 +104,72 @@ def tex_name(name: Name) -> str:
     return tex(name.name) + (rf"~\cite{{{name.cite}}}" if name.cite else "")
 
 
-def to_tex(table: Table) -> str:
-    """The paper's own layout, in a float that one- and two-column documents place alike."""
-    text_columns = 1 + table.show_ood
-    titles, rules, first = [], [], text_columns + 1
-    for dataset, columns in Counter(column.dataset for column in table.columns).items():
-        titles.append(rf"\multicolumn{{{columns}}}{{c}}{{\textbf{{{tex_name(table.data_names[dataset])}}}}}")
+def tabular(text_columns: int, titles: dict[str, int], heads: list[str], lines: list[str]) -> dict[str, Any]:
+    """Columns below titles, each of which is above so many of them."""
+    groups, rules, first = [""] * text_columns, [], text_columns + 1
+    for title, columns in titles.items():
+        groups.append(rf"\multicolumn{{{columns}}}{{c}}{{\textbf{{{title}}}}}")
         rules.append(rf"\cmidrule(lr){{{first}-{first + columns - 1}}}")
         first += columns
+    return {
+        "layout": "l" * text_columns + "c" * (first - 1 - text_columns),
+        "titles": " & ".join(groups),
+        "rules": " ".join(rules),
+        "heads": " & ".join(rf"\textbf{{{tex(head)}}}" for head in heads),
+        "lines": lines,
+    }
+
+
+def float_tex(name: str, caption: str, notes: list[str], parts: list[dict[str, Any]]) -> str:
+    """A float that one- and two-column documents place alike; `parts` are one below the other."""
+    texts = {"caption": tex(caption), "notes": [tex(note.replace("`", "")) for note in notes]}
+    return render("table.tex.j2", label=f"tab:{name}", parts=parts, **texts)
+
+
+def to_tex(table: Table) -> str:
+    """The paper's own layout."""
+    datasets = Counter(column.dataset for column in table.columns)
+    titles = {tex_name(table.data_names[dataset]): columns for dataset, columns in datasets.items()}
     heads = [table.first_head, *(["OOD"] if table.show_ood else [])]
     heads += [column.header + arrow(table, column) for column in table.columns]
-    return render(
-        "table.tex.j2",
-        caption=tex(f"{table.caption} {table.source}"),
-        label=f"tab:{table.name}",
-        notes=[tex(note) for note in table.notes],
-        layout="l" * text_columns + "c" * len(table.columns),
-        titles=" & ".join([*[""] * text_columns, *titles]),
-        rules=" ".join(rules),
-        heads=" & ".join(rf"\textbf{{{tex(head)}}}" for head in heads),
-        lines=tex_lines(table),
-    )
+    part = tabular(1 + table.show_ood, titles, heads, tex_lines(table))
+    return float_tex(table.name, f"{table.caption} {table.source}", table.notes, [part])
 
 
 def tex_lines(table: Table) -> list[str]:
     lines: list[str] = []
     section = ""
-    several = table.show_ood
-    for index, (_, members) in enumerate(groupby(table.lines(), key=lambda line: line[0].key)):
-        block = list(members)
-        row = block[0][0]
+    for row, levels in table.blocks():
         if row.section != section:
             section = row.section
-            width = 1 + several + len(table.columns)
+            width = 1 + table.show_ood + len(table.columns)
             lines += [r"\midrule", rf"\multicolumn{{{width}}}{{l}}{{\emph{{{tex(section)}}}}} \\"]
-        elif several and index:
+        elif table.show_ood and lines:
             lines.append(r"\addlinespace")
-        for position, (member, values) in enumerate(block):
-            cells = [tex_label(row, position, len(block))]
-            cells += [rf"{member.ood}\%"] if several else []
-            cells += [
-                _tex_cell(number(value, "tex", table.spread), value.merged, position, len(block)) for value in values
-            ]
+        for position, (ood, values) in enumerate(levels.items()):
+            cells = [tex_label(row, position), *([rf"{ood}\%"] if table.show_ood else [])]
+            for value in values:
+                text = number(value, "tex", table.spread)
+                if value.merged:
+                    text = "" if position else rf"\multirow{{{len(levels)}}}{{*}}{{{text}}}"
+                cells.append(text)
             lines.append(" & ".join(cells) + r" \\")
     return lines
 
 
-def tex_label(row: Row, position: int, height: int) -> str:
+def tex_label(row: Row, position: int) -> str:
     """The method in the block's first line, its venue in the second."""
     if position:
         return f"({tex(row.venue)})" if position == 1 and row.venue else ""
     label = rf"\textbf{{{tex(row.label)}}}" if row.published in OWN_ROWS else tex(row.label)
     label += rf"~\cite{{{row.cite}}}" if row.cite else ""
+    height = len(row.levels)
     return rf"\multirow{{{height}}}{{*}}{{{label}}}" if height > 1 and not row.venue else label
-
-
-def _tex_cell(text: str, merged: bool, position: int, height: int) -> str:
-    if not merged:
-        return text
-    return "" if position else rf"\multirow{{{height}}}{{*}}{{{text}}}"
 
 
 def text_heads(table: Table) -> list[str]:
     """One line of column titles, for Markdown."""
-    several = len(table.data_names) > 1 and len({column.dataset for column in table.columns}) > 1
+    several = len({column.dataset for column in table.columns}) > 1
     heads = [table.first_head, *(["OOD"] if table.show_ood else [])]
     for column in table.columns:
         dataset = f"{table.data_names[column.dataset].name} " if several else ""
@@ -179,16 +180,15 @@ def text_heads(table: Table) -> list[str]:
 def to_markdown(table: Table) -> str:
     """What is merged is there once."""
     heads, lines, section = text_heads(table), [], ""
-    for _, members in groupby(table.lines(), key=lambda line: line[0].key):
-        block = list(members)
-        row, first = block[0]
+    for row, levels in table.blocks():
         if row.section != section:
             section = row.section
             lines.append([f"*{section}*", *[""] * (len(heads) - 1)])
-        levels = (str(member.ood) for member, _ in block)
-        shown = {", ".join(levels): first} if first[0].merged else {str(member.ood): values for member, values in block}
+        shown = {f"{ood} %": values for ood, values in levels.items()}
+        if next(iter(shown.values()))[0].merged:
+            shown = {f"{', '.join(map(str, levels))} %": next(iter(shown.values()))}
         for level, values in shown.items():
-            labels = [row.label, *([f"{level} %"] if table.show_ood else [])]
+            labels = [row.label, *([level] if table.show_ood else [])]
             lines.append([*labels, *(number(value, "md", table.spread) for value in values)])
     return markdown_table(heads, lines)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import pandas as pd
@@ -14,8 +15,8 @@ from safeecgmatch.reporting import sections
 from safeecgmatch.reporting.catalogue import build_tables
 from safeecgmatch.reporting.compare import CSV, compare, comparison_markdown, comparison_tex
 from safeecgmatch.reporting.deviations import Deviation, deviations
-from safeecgmatch.reporting.figures import write_figures
-from safeecgmatch.reporting.page import numbers, to_html, to_readme
+from safeecgmatch.reporting.figures import Drawn, write_figures
+from safeecgmatch.reporting.page import tables_of_results, to_html, to_readme
 from safeecgmatch.reporting.printing import render, tex, to_markdown, to_tex
 from safeecgmatch.reporting.provenance import provenance, variant_note
 from safeecgmatch.reporting.rows import methods
@@ -25,10 +26,8 @@ from safeecgmatch.reporting.verdicts import (
     Judgement,
     claims_frame,
     evidence_frame,
-    forest_frame,
     judge,
     notes,
-    over_settings_frame,
 )
 
 BIBLIOGRAPHY = Path(__file__).with_name("references.bib")
@@ -56,8 +55,7 @@ def page(
     comparison: pd.DataFrame,
     judgements: list[Judgement],
     differences: list[Deviation],
-    over_settings: pd.DataFrame,
-    figures: list[str],
+    figures: Mapping[str, Drawn],
 ) -> list[str]:
     """What was run, the verdicts, the gains, then everything else."""
     params, corpus = study.params, study.plots["corpus"]
@@ -67,20 +65,18 @@ def page(
         sections.FILES,
         "## Claims",
         *sections.claims_table(judgements, notes(study)),
-        sections.forest(params, figures),
+        sections.forest(figures),
         "## Audit of the published numbers",
         "These findings need no training: they follow from the paper's own tables.",
         sections.audit(),
         "## Deviations from the paper's setting",
         sections.deviation_table(differences),
-        *(part for table in tables for part in (f"## Table {table.number}: {table.title}", numbers(table))),
-        *sections.over_settings(params, over_settings),
+        *tables_of_results(tables),
         *sections.source_blocks(params, corpus, study.plots["sources"]),
         "## Paper versus ours",
         *sections.against_the_paper(params, comparison),
         "## Figures",
-        *sections.overview_figures(params, figures),
-        *sections.figures_by_setting(params, figures),
+        *sections.pictures(params, figures),
         "## Cost",
         sections.cost(params, study.runs),
         "## Sizes of the splits",
@@ -111,20 +107,19 @@ def write_report(params: Params, folder: Path) -> None:
     """Read what `evaluate` left in `folder`; write tables, figures and pages beside it."""
     study = read_study(params, folder)
     tables, judgements, differences = build_tables(study), judge(study), deviations(study.params)
-    comparison, over_settings = compare(tables, study.params, differences), over_settings_frame(study)
+    comparison = compare(tables, study.params, differences)
     with atomic_path(folder / "figures") as partial:
         partial.mkdir()
-        figures = write_figures(partial, study, forest_frame(study))
+        figures = write_figures(partial, study)
     with atomic_path(folder / "tables") as partial:
         partial.mkdir()
         write_tables(partial, study, tables, comparison)
         for name, frame in {
             "claims": claims_frame(judgements),
             "claims_evidence": evidence_frame(judgements),
-            "over_settings": over_settings,
             "deviations": pd.DataFrame(differences).reindex(columns=LISTED),
         }.items():
             frame.to_csv(partial / f"{name}.csv", index=False)
-    readme = to_readme(page(study, tables, comparison, judgements, differences, over_settings, figures))
+    readme = to_readme(page(study, tables, comparison, judgements, differences, figures))
     write_text(folder / "README.md", readme)
     write_text(folder / "report.html", to_html(readme, folder))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from safeecgmatch.cells import ARM_OOD, cells, lambda_row, weight_label
 from safeecgmatch.config import PROPOSED, Params
@@ -28,16 +28,16 @@ CALIMATCH_TWIN = f"{PROPOSED}-{LEARNED_T}@time"
 
 @dataclass(frozen=True)
 class Row:
-    """One printed line; consecutive lines of one row form a block, a new `section` is announced by a rule."""
+    """What a table has a block for, with a line for each OOD level; a new `section` is announced by a rule."""
 
-    key: str  # as `Results` names its row
+    key: str  # as `Study` names its row
     label: str
-    ood: int
+    levels: Sequence[int]
     venue: str = ""
     cite: str = ""
     section: str = ""
     ranked: bool = True
-    published: str = ""  # the row of the paper's table
+    published: str = ""  # the row of the paper's table: a method, a variant, a weight
 
     @property
     def is_gain(self) -> bool:
@@ -47,21 +47,6 @@ class Row:
     def trainings(self) -> list[str]:
         """The rows of runs.csv that it rests on."""
         return [part.partition("@")[0] for part in self.key.split(OVER)]
-
-
-@dataclass(frozen=True)
-class TableEntry:
-    """A method, or one reading of SafeECGMatch: what gets a row in Tables 1 and 3, and its place in the figures."""
-
-    method: str
-    row: str
-    branch: str  # empty for the one that the method reports
-    label: str
-
-    @property
-    def key(self) -> str:
-        """As `Results` names it."""
-        return f"{self.row}@{self.branch}" if self.branch else self.row
 
 
 def methods(params: Params) -> list[str]:
@@ -76,20 +61,21 @@ def rules(params: Params) -> dict[str, str]:
     return {PROPOSED: "fitted", **others}
 
 
-def entries(params: Params) -> list[TableEntry]:
-    """Every method in the order of Table 3, SafeECGMatch under each of its readings."""
+def entries(params: Params) -> list[Row]:
+    """Every method in the order of Table 3, SafeECGMatch under each of its readings: what figures show, too."""
     found = []
     for method in methods(params):
-        name = method_name(method).name
+        name, levels = method_name(method), params.grid.ood_levels
         if method != PROPOSED:
-            found.append(TableEntry(method, method, "", name))
+            found.append(Row(method, name.name, levels, name.venue, name.cite, published=method))
             continue
-        for row, rule in rules(params).items():
-            both = row != PROPOSED or params.lambda_sum > 0
-            found += [
-                TableEntry(PROPOSED, row, branch, f"{name} ({rule}, {branch})")
-                for branch in (READ if both else READ[1:])
-            ]
+        readings = [
+            Row(f"{row}@{branch}", f"{name.name} ({rule}, {branch})", levels, published=method)
+            for row, rule in rules(params).items()
+            for branch in READ
+            if branch == "time" or row != PROPOSED or params.lambda_sum > 0
+        ]
+        found += [replace(readings[0], cite=name.cite), *readings[1:]]
     return found
 
 
@@ -100,20 +86,14 @@ def trainings(params: Params) -> dict[str, str]:
 
 
 def method_rows(params: Params, chosen: Sequence[str]) -> list[Row]:
-    """A block per method and reading; those of the paper are ranked, others come below a rule."""
-    rows: list[Row] = []
+    """Those of the paper are ranked, others come below a rule."""
     paper = benchmark_methods()
-    shown = [entry for entry in entries(params) if entry.method in chosen]
-    for entry in sorted(shown, key=lambda entry: (entry.method not in paper, chosen.index(entry.method))):
-        name, known = method_name(entry.method), entry.method in paper
-        venue = "" if entry.method == PROPOSED else name.venue
-        cite = "" if any(row.published == entry.method for row in rows) else name.cite
-        section = "" if known else NOT_IN_THE_PAPER
-        rows += [
-            Row(entry.key, entry.label, ood, venue, cite, section, known, entry.method)
-            for ood in params.grid.ood_levels
-        ]
-    return rows
+    rows = [
+        row if row.published in paper else replace(row, section=NOT_IN_THE_PAPER, ranked=False)
+        for row in entries(params)
+        if row.published in chosen
+    ]
+    return sorted(rows, key=lambda row: (not row.ranked, chosen.index(row.published)))
 
 
 def weight_row(params: Params, weight: float) -> str:
@@ -127,64 +107,58 @@ def ablation_rows(params: Params) -> list[Row]:
     levels = sorted({*params.ablation.ood_levels, *params.variants.ood_levels})
     ruled = fitted(params)
 
-    def rows(variants: dict[str, str], section: str = "", ranked: bool = True) -> list[Row]:
-        """`variants`: the runs of each row, by its name in the paper or its own."""
+    def rows(names: Mapping[str, str], section: str = "", ranked: bool = True) -> list[Row]:
+        """`names`: the variant that was run, by the name that the paper or we have for it."""
         return [
-            Row(runs, variant_name(name), ood, section=section, ranked=ranked, published="" if section else name)
-            for name, runs in variants.items()
-            for ood in levels
-        ]
-
-    def of(names: dict[str, str]) -> dict[str, str]:
-        return {name: f"{PROPOSED}-{variant}" for name, variant in names.items() if variant in asked}
+            Row(
+                f"{PROPOSED}-{variant}", variant_name(name), levels, section=section, ranked=ranked,
+                published="" if section else name,
+            )
+            for name, variant in names.items()
+            if variant in asked
+        ]  # fmt: skip
 
     learned = {"full": LEARNED_T, "no_freq_cal": "learned_no_freq_cal", "no_cal": "no_cal"}
-    others = [name for name in asked if not is_paper_variant(name) and name not in (LEARNED_T, "learned_no_freq_cal")]
+    others = [name for name in asked if not is_paper_variant(name) and name not in learned.values()]
     return [
-        *rows({"full": weight_row(params, params.ablation.lambda_sum)}),
-        *rows(of({name: name for name in asked if is_paper_variant(name)})),
-        *(rows(of(learned), LEARNED_SECTION) if ruled and LEARNED_T in asked else []),
-        *rows(of({name: name for name in others if ruled or not name.startswith(LEARNED)}), NOT_IN_THE_PAPER, False),
+        Row(weight_row(params, params.ablation.lambda_sum), variant_name("full"), levels, published="full"),
+        *rows({name: name for name in asked if is_paper_variant(name)}),
+        *(rows(learned, LEARNED_SECTION) if ruled and LEARNED_T in asked else []),
+        *rows({name: name for name in others if ruled or not name.startswith(LEARNED)}, NOT_IN_THE_PAPER, False),
     ]
 
 
 def sensitivity_rows(params: Params) -> list[Row]:
     """The paper's weights, that of the main run, and those that were asked for."""
-    weights = {weight_label(weight): weight for weight in (*PAPER_WEIGHTS, params.lambda_sum)}
-    weights |= {weight_label(weight): weight for weight in params.sensitivity.lambda_sums}
+    asked = (*PAPER_WEIGHTS, params.lambda_sum, *params.sensitivity.lambda_sums)
+    weights = {weight_label(weight): weight for weight in asked}
     return [
         Row(
-            weight_row(params, weight), f"λ_sum = {label}{'' if weight else ' (time branch alone)'}", ood,
-            published=label,
+            weight_row(params, weight), f"λ_sum = {label}{'' if weight else ' (time branch alone)'}",
+            params.sensitivity.ood_levels, published=label,
         )
         for label, weight in sorted(weights.items(), key=lambda item: item[1])
-        for ood in params.sensitivity.ood_levels
     ]  # fmt: skip
 
 
 def branch_rows(params: Params, branches: Mapping[str, list[str]]) -> list[Row]:
     """The branches of the methods that have several."""
     return [
-        Row(f"{row}@{branch}", f"{label}, {branch_name(branch)}", ood, ranked=False)
+        Row(f"{row}@{branch}", f"{label}, {branch_name(branch)}", params.grid.ood_levels, ranked=False)
         for row, label in trainings(params).items()
         for branch in branches.get(row, [])
         if len(branches[row]) > 1
-        for ood in params.grid.ood_levels
     ]
 
 
 def training_rows(params: Params) -> list[Row]:
     """Every training: methods, readings and variants of SafeECGMatch, arms."""
-    labels = trainings(params)
-    rows = {
-        (row, ood): Row(row, label, ood, ranked=False)
-        for row, label in labels.items()
-        for ood in params.grid.ood_levels
-    }
-    for cell in (cell for cell in cells(params) if cell.role in ("ablation", "arm") and cell.row not in labels):
+    rows = {row: Row(row, label, params.grid.ood_levels, ranked=False) for row, label in trainings(params).items()}
+    for cell in (cell for cell in cells(params) if cell.role in ("ablation", "arm") and cell.row not in rows):
         arm = f"{method_name(cell.method).name}, {ARM_NAMES[cell.arm]}" if cell.arm else ""
-        rows[cell.row, cell.ood] = Row(
-            cell.row, arm or variant_name(cell.variant), cell.ood, section="arms" if arm else VARIANTS_SECTION,
+        levels = dict.fromkeys(other.ood for other in cells(params) if other.row == cell.row)
+        rows[cell.row] = Row(
+            cell.row, arm or variant_name(cell.variant), tuple(levels), section="arms" if arm else VARIANTS_SECTION,
             ranked=False,
         )  # fmt: skip
     return list(rows.values())
@@ -203,31 +177,33 @@ def arm_rows(params: Params, arm: str) -> list[Row]:
             labels[f"{with_arm}{OVER}{plain}"] = f"{name}, gain by it"
             if beside:
                 labels[f"{plain}{OVER}{beside}"] = f"{name}, gain over {method_name(beside).name}"
-    return [Row(row, label, ARM_OOD, ranked=False) for row, label in labels.items()]
+    return [Row(row, label, (ARM_OOD,), ranked=False) for row, label in labels.items()]
 
 
 def effect_rows(params: Params) -> list[Row]:
     """The 2 x 2 of SafeECGMatch: temperature rule by prediction, frequency branch by rule; and how large nothing is."""
-    known = rules(params)
+    known, levels = rules(params), params.grid.ood_levels
     learned = f"{PROPOSED}-{LEARNED_T}"
-    pairs: list[tuple[str, str, tuple[str, str]]] = []
+
+    def gain(section: str, label: str, first: str, second: str) -> Row:
+        here = [ood for ood in levels if section != PLACEBO or ood in params.variants.ood_levels]
+        return Row(f"{first}{OVER}{second}", label, here, section=section, ranked=False)
+
+    rows = []
     if learned in known:
-        pairs += [
-            (RULE_EFFECT, f"fitted over learned, {branch}", (f"{PROPOSED}@{branch}", f"{learned}@{branch}"))
+        rows += [
+            gain(RULE_EFFECT, f"fitted over learned, {branch}", f"{PROPOSED}@{branch}", f"{learned}@{branch}")
             for branch in READ
         ]
         if CALIMATCH in methods(params):
-            pairs.append((RULE_EFFECT, "fitted, time, over CaliMatch", (f"{PROPOSED}@time", CALIMATCH)))
-    pairs += [
-        (BRANCH_EFFECT, f"fused over time, {rule}", (f"{row}@fused", f"{row}@time")) for row, rule in known.items()
+            rows.append(gain(RULE_EFFECT, "fitted, time, over CaliMatch", f"{PROPOSED}@time", CALIMATCH))
+    rows += [
+        gain(BRANCH_EFFECT, f"fused over time, {rule}", f"{row}@fused", f"{row}@time") for row, rule in known.items()
     ]
     placebos = {"two_time": known[PROPOSED]} | ({"learned_two_time": LEARNED} if learned in known else {})
-    for variant, rule in placebos.items():
-        if variant in params.variants.names:
-            pairs.append((PLACEBO, f"second over first, {rule}", placebo(variant.removesuffix("two_time"))))
-    return [
-        Row(OVER.join(pair), label, ood, section=section, ranked=False)
-        for section, label, pair in pairs
-        for ood in params.grid.ood_levels
-        if section != PLACEBO or ood in params.variants.ood_levels
+    rows += [
+        gain(PLACEBO, f"second over first, {rule}", *placebo(variant.removesuffix("two_time")))
+        for variant, rule in placebos.items()
+        if variant in params.variants.names
     ]
+    return [row for row in rows if row.levels]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 import pandas as pd
 
@@ -12,17 +13,16 @@ from safeecgmatch.protocols import read_protocol
 from safeecgmatch.reporting.audits import audit_findings
 from safeecgmatch.reporting.compare import NOTE, PLACES, rank_grid, why_nothing
 from safeecgmatch.reporting.deviations import Deviation, comparability, method_values
+from safeecgmatch.reporting.figures import Drawn
 from safeecgmatch.reporting.names import data_name, dataset_name, method_name, source_names
 from safeecgmatch.reporting.page import items, picture, words
 from safeecgmatch.reporting.plot_data import ALL, FEWEST
 from safeecgmatch.reporting.provenance import (
-    accepted_as_unseen,
     commits,
     data_sources,
     diverged_notes,
     release_notes,
     seed_list,
-    seed_note,
     shown_cells,
     variant_note,
 )
@@ -35,7 +35,7 @@ SOURCES_TEXT = (
     "well above that of a guess by the source: the commonest seen class of the record's source in the corpus, scored "
     f"on test. A dash: fewer than {FEWEST} test records."
 )
-NO_CLAIM = " Generated data: nothing follows for the paper's claims."
+DEVIATION_HEADS = ["Setting", "Here", "Paper", "Why", "What it means"]
 FILES = (
     "[metrics.csv](metrics.csv): every metric of every cell, branch and scaling; [runs.csv](runs.csv): MLflow run, "
     "commit, cost and state of each cell; [tables/](tables): every table as LaTeX, Markdown and CSV; "
@@ -68,7 +68,6 @@ def what_was_run(study: Study, rows: list[Deviation]) -> list[str]:
             [
                 f"Data: {data_sources(params)}.",
                 f"Size: {size}; profile `{params.profile}`, protocol `{params.protocol}`, {seed_list(runs)}.",
-                seed_note(params),
                 f"Done: {counts}{gone}.",
                 f"Cost: {duration(seconds)} of CPU time for the trainings; by method below.",
                 f"Hardware: {_distinct(runs, 'processor')}; device {_distinct(runs, 'device')}, {threads} thread(s) a "
@@ -84,17 +83,14 @@ def what_was_run(study: Study, rows: list[Deviation]) -> list[str]:
 
 def cost(params: Params, runs: pd.DataFrame) -> str:
     """Wall time and CPU hours by method."""
+    parts = {method_name(method).name: runs[runs["method"] == method] for method in methods(params)}
     lines = []
-    for method in (method for method in methods(params) if method in set(runs["method"])):
-        rows = runs[runs["method"] == method]
-        done = rows[rows["state"] != "missing"]
+    for name, rows in [*parts.items(), ("All", runs)]:
+        done, hours = rows[rows["state"] != "missing"], f"{rows['cpu_seconds'].sum() / 3600:.2f}"
         mean = f"{done['wall_seconds'].mean():,.0f} s" if len(done) else "–"
-        cells = f"{len(done)} of {len(rows)}"
-        lines.append([method_name(method).name, cells, mean, f"{done['cpu_seconds'].sum() / 3600:.2f}"])
-    trained = (runs["state"] != "missing").sum()
-    lines.append(["All", f"{trained} of {len(runs)}", "", f"{runs['cpu_seconds'].sum() / 3600:.2f}"])
-    heads = ["Method, with its variants", "Cells", "Mean wall time", "CPU hours"]
-    return words(heads, lines)
+        if len(rows):  # CaliMatch may be there by its twin alone
+            lines.append([name, f"{len(done)} of {len(rows)}", "" if name == "All" else mean, hours])
+    return words(["Method, with its variants", "Cells", "Mean wall time", "CPU hours"], lines)
 
 
 def claims_table(judgements: list[Judgement], notes: list[str]) -> list[str]:
@@ -120,10 +116,8 @@ def audit() -> str:
 
 
 def deviation_table(rows: list[Deviation]) -> str:
-    if not rows:
-        return "None: every setting is the paper's."
     lines = [[row.setting, row.ours, row.paper, row.why, row.meaning] for row in rows]
-    return words(["Setting", "Here", "Paper", "Why", "What it means"], lines)
+    return words(DEVIATION_HEADS, lines) if rows else "None: every setting is the paper's."
 
 
 def against_the_paper(params: Params, comparison: pd.DataFrame) -> list[str]:
@@ -135,29 +129,6 @@ def against_the_paper(params: Params, comparison: pd.DataFrame) -> list[str]:
         variant_note(params, methods(params)),
         "Place of SafeECGMatch among the methods, 1 = best:",
         words(heads, lines),
-    ]
-
-
-def over_settings(params: Params, frame: pd.DataFrame) -> list[str]:
-    """One number per method: the middle half of its settings; nothing where there are too few for one."""
-    if frame.empty:
-        return []
-    measures = {"ACC": ("acc", "none"), "ECE": ("ece", "none"), "ECE (T)": ("ece", "posthoc")}
-    texts = {
-        (row.method, row.metric, row.scaling): f"{row.iqm:.3f} [{row.low:.3f}, {row.high:.3f}]".replace(
-            " [nan, nan]", ""
-        )
-        for row in frame.itertuples()
-    }
-    lines = [
-        [method_name(method).name, *(texts.get((method, *measure), "–") for measure in measures.values())]
-        for method in methods(params)
-    ]
-    return [
-        "## Over all settings",
-        "Interquartile mean over the settings, for each seed; its mean with a 95 % interval over the seeds. "
-        "Descriptive. (T): after temperature scaling on validation.",
-        words(["Method", *measures], lines),
     ]
 
 
@@ -180,21 +151,16 @@ def source_blocks(params: Params, corpus: pd.DataFrame, sources: pd.DataFrame) -
     """For every dataset of several sources: source by class, accuracy by source, and what the source alone tells."""
     parts: list[str] = []
     for dataset in dict.fromkeys(sources["dataset"]):
-        here, names = corpus[corpus["dataset"] == dataset], source_names(dataset)
-        order = sources_of(corpus, dataset)
+        here, names, order = corpus[corpus["dataset"] == dataset], source_names(dataset), sources_of(corpus, dataset)
         counts = here.pivot_table(index="source", columns="label", values="records", fill_value=0, aggfunc="sum")
         counts = counts.loc[order, counts.sum().sort_values(ascending=False, kind="stable").index]
-        lines = [
-            [names.get(str(name), str(name)), *(f"{count:,}" for count in row), f"{row.sum():,}"]
-            for name, row in counts.iterrows()
-        ]
-        total = counts.sum()
-        lines.append(["all", *(f"{count:,}" for count in total), f"{total.sum():,}"])
-        data = data_name(params, dataset).name
+        counts.loc[ALL] = counts.sum()
+        counts[ALL] = counts.sum(axis=1)
+        lines = [[names.get(str(name), str(name)), *(f"{n:,}" for n in line)] for name, line in counts.iterrows()]
         parts += [
             f"## Sources of {dataset_name(dataset).name}",
-            f"{data}: {total.sum():,} records. {SOURCES_TEXT}",
-            words(["Source", *map(str, counts.columns), "all"], lines),
+            f"{data_name(params, dataset).name}: {counts.loc[ALL, ALL]:,} records. {SOURCES_TEXT}",
+            words(["Source", *map(str, counts.columns)], lines),
         ]
         for where in (where for where in places(params) if where.dataset == dataset):
             parts += [f"Accuracy on test by source, mean over the seeds; {where.title}:"]
@@ -203,17 +169,19 @@ def source_blocks(params: Params, corpus: pd.DataFrame, sources: pd.DataFrame) -
 
 
 def _source_grid(params: Params, lines: pd.DataFrame, order: list[str], names: dict[str, str]) -> str:
-    means = lines.groupby(["row", "source"])["acc"].mean()
-    of_seeds = lines.drop_duplicates(["seed", "source"]).groupby("source")
-    guess, records = of_seeds["guess"].mean(), of_seeds["records"].sum()
-
-    def text(value: float | None) -> str:
-        return "–" if value is None or pd.isna(value) else f"{value:.3f}"
-
-    columns = (ALL, *order)
-    shown = [["Guess by source", *(text(guess.get(source)) for source in columns)]]
-    shown += [[entry.label, *(text(means.get((entry.key, source))) for source in columns)] for entry in entries(params)]
+    columns = [ALL, *order]
+    of_seeds = lines.drop_duplicates(["seed", "source"])
+    records = of_seeds.groupby("source")["records"].sum()
+    guess = of_seeds.groupby("source")["guess"].mean().rename("guess")
+    rows = {"guess": "Guess by source"} | {row.key: row.label for row in entries(params)}
+    means = pd.concat([guess.to_frame().T, lines.pivot_table("acc", "row", "source")]).reindex(
+        list(rows), columns=columns
+    )
     heads = [f"{names.get(source, source)} (N = {records.get(source, 0):,})" for source in columns]
+    shown = [
+        [label, *("–" if pd.isna(value) else f"{value:.3f}" for value in values)]
+        for label, values in zip(rows.values(), means.to_numpy(), strict=True)
+    ]
     return words(["Method", *heads], shown)
 
 
@@ -229,45 +197,16 @@ def settings_of_methods(params: Params) -> str:
     return items(lines)
 
 
-def overview_figures(params: Params, names: list[str]) -> list[str]:
-    captions = {
-        "tradeoff": "Accuracy against ECE; bars are one sample standard deviation.",
-        "readings": "SafeECGMatch: what the temperature rule and the frequency branch are worth, with 95 % intervals.",
-        "paper_vs_ours": "Our means against the published ones.",
-        "purity": " ".join(
-            [
-                "Unseen share among accepted pool records, a dot per seed, against the pool's.",
-                *accepted_as_unseen(params.grid.methods),
-            ]
-        ),
-        "refusal": "Accuracy on the open test set when the least certain records are refused.",
-        "roc": "ROC curves of the unseen-class scores on the open test set.",
-    }
-    return [picture(name, caption) for name, caption in captions.items() if name in names]
-
-
-def figures_by_setting(params: Params, names: list[str]) -> list[str]:
-    parts: list[str] = []
-    for where in places(params):
-        if f"reliability_{where.ending}" not in names:
-            parts += [f"### {where.title}", "No runs yet."]
-            continue
-        dashed = "; dashed: published" if where.real else ""
-        parts += [
-            f"### {where.title}",
-            picture(f"reliability_{where.ending}", "Reliability: accuracy and number of records by confidence."),
-            picture(
-                f"budget_{where.ending}",
-                f"Accuracy and ECE on test at every epoch{dashed}. Validation alone chooses the epoch.",
-            ),
-            picture(f"training_{where.ending}", "Training curves with their spread over seeds."),
-            picture(f"confusion_{where.ending}", "Confusion on the open test set."),
-        ]
-    return parts
-
-
-def forest(params: Params, names: list[str]) -> str:
-    if "forest" not in names:
+def forest(figures: Mapping[str, Drawn]) -> str:
+    if "forest" not in figures:
         return "Paired gains of SafeECGMatch are drawn here when two seeds of it and of another method are trained."
-    generated = "" if all(where.real for where in places(params)) else NO_CLAIM
-    return picture("forest", f"Paired gains of SafeECGMatch over each method, with 95 % intervals.{generated}")
+    return picture("forest", figures["forest"].caption)
+
+
+def pictures(params: Params, figures: Mapping[str, Drawn]) -> list[str]:
+    """Those of all settings but the forest, which is among the claims; then setting by setting."""
+    parts = [picture(name, one.caption) for name, one in figures.items() if not one.where and name != "forest"]
+    for where in places(params):
+        here = [picture(name, one.caption) for name, one in figures.items() if one.where == where]
+        parts += [f"### {where.title}", *(here or ["No runs yet."])]
+    return parts

@@ -201,10 +201,3 @@ def probability_of_improvement(first: npt.ArrayLike, second: npt.ArrayLike) -> f
     """Share of all pairs of runs in which the first is higher, ties counting one half (Mann-Whitney's U / nm)."""
     gaps = np.subtract.outer(np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64))
     return float(np.mean((gaps > 0) + 0.5 * (gaps == 0)))
-
-
-def interquartile_mean(values: npt.ArrayLike) -> float:
-    """Mean of the middle half."""
-    from scipy.stats import trim_mean
-
-    return float(trim_mean(np.asarray(values, dtype=np.float64), 0.25))

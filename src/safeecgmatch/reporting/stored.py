@@ -1,4 +1,8 @@
-"""What a finished cell left on disk, read and checked."""
+"""What is known of a cell: what it left on disk, read and checked, or what an earlier report says of it.
+
+A study may take many days and several machines. Its predictions stay where they were made, its report goes with the
+repository: what that says of a cell of the same params and data (`config_hash`) is what `evaluate` would say again.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -18,6 +22,7 @@ from safeecgmatch.engine.fingerprint import resolve
 from safeecgmatch.errors import UserError
 from safeecgmatch.files import read_json, read_yaml
 from safeecgmatch.predictions import read_arrays
+from safeecgmatch.reporting.study import FRAMES, read_frame
 
 KEY = ["dataset", "row", "ood", "seed"]  # of every line about a cell; behind an @ a row may name a branch
 IDENTITY = ["dataset", "method", "ood", "seed", "lambda_sum", "variant", "arm"]
@@ -137,3 +142,67 @@ def _read_arrays(file: Path) -> dict[str, np.ndarray]:
     with np.load(file, allow_pickle=False) as stored:
         wanted = (".record", ".label", ".log_probs.", ".ood_score.")
         return {key: stored[key] for key in stored if key == "branch" or any(part in key for part in wanted)}
+
+
+Frames = dict[str, pd.DataFrame]
+
+# Of every cell, by name; those behind the first two are files of plots/.
+CELL_FRAMES = ("metrics", "draws", "budget", "training", "reliability", "roc", "refusal", "confusion", "sources")
+
+
+def begun_row(cell: Cell, state: str) -> dict[str, Any]:
+    """How a line of runs.csv begins; state is done, diverged or missing."""
+    names = {"row": cell.row, "role": cell.role}
+    return {"cell": cell.path, "stage": cell.stage, **cell.describe(), **names, "state": state}
+
+
+def joined(frames: list[pd.DataFrame]) -> pd.DataFrame:
+    """One below the other; an empty frame has columns, and no types that could change those of the others."""
+    filled = [frame for frame in frames if not frame.empty]
+    return pd.concat(filled, ignore_index=True) if filled else frames[0]
+
+
+class Earlier(NamedTuple):
+    """What a report says of a cell: its line of runs.csv, and its lines of everything else, by name."""
+
+    run: dict[Any, Any]
+    frames: Frames
+
+
+NOTHING: Mapping[str, Earlier] = {}
+
+
+def file_of(folder: Path, name: str) -> Path:
+    if name in ("metrics", "draws"):
+        return folder / f"{name}.csv{'.gz' if name == 'draws' else ''}"
+    return folder / "plots" / f"{name}.csv"
+
+
+def reported(folder: Path, wanted: list[Cell], hash_of: Callable[[Cell], str]) -> dict[str, str]:
+    """The cells `wanted` of which the report in `folder` has the same params and data, with their hash; none where
+    there is no report, or one of another format."""
+    if not all(file_of(folder, name).is_file() for name in CELL_FRAMES):
+        return {}
+    runs = read_frame(folder / "runs.csv", FRAMES["runs"])
+    known = runs[runs["state"] != "missing"].set_index("cell")["config_hash"].to_dict()
+    return {cell.path: known[cell.path] for cell in wanted if cell.path in known and hash_of(cell) == known[cell.path]}
+
+
+def read_earlier(folder: Path, wanted: list[Cell], hash_of: Callable[[Cell], str]) -> dict[str, Earlier]:
+    """What the report in `folder` says of these cells, by their paths."""
+    same = reported(folder, wanted, hash_of)
+    if not same:
+        return {}
+    runs, metrics = (read_frame(folder / f"{name}.csv", FRAMES[name]) for name in ("runs", "metrics"))
+    found = {path: Earlier(dict(runs[runs["cell"] == path].iloc[0].items()), {}) for path in same}
+    named = [*KEY, "config_hash"]  # a row that was derived from a cell has its hash
+    owners = pd.concat([runs[named], metrics[named]]).drop_duplicates()
+    paths = {config_hash: path for path, config_hash in same.items()}
+    owners = owners.assign(path=owners["config_hash"].map(paths)).dropna(subset="path").drop(columns="config_hash")
+    for name in CELL_FRAMES:
+        frame = metrics if name == "metrics" else read_frame(file_of(folder, name), KEY)
+        if not frame.empty:
+            of_cell = frame[KEY].assign(row=frame["row"].str.split("@").str[0]).merge(owners, on=KEY, how="left")
+            for path, lines in frame.groupby(of_cell["path"].to_numpy()):
+                found[str(path)].frames[name] = lines
+    return found

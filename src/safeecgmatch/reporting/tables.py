@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -37,7 +36,7 @@ CALIMATCH_NOTE = (
     "checkpoint differs."
 )
 INCOMPLETE_NOTE = "† Mean of fewer seeds than the grid asks for; the CSV gives their number."
-MERGED_NOTE = "Supervised never sees the pool: its runs at all OOD levels are equal, and printed once."
+MERGED_NOTE = "Where Supervised is printed once for all OOD levels, its runs are equal: it never sees the pool."
 RULES = {"fitted": "fitted on validation", "learned": "learned by gradient"}
 DERIVED_NOTE = (
     "CaliMatch was not trained: its rows are the time branch of SafeECGMatch with learned temperatures, which has the "
@@ -55,8 +54,7 @@ CSV = [
 COLUMN = ["dataset", "metric", "scaling"]
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(NamedTuple):
     dataset: str
     metric: str
     scaling: str = "none"
@@ -90,17 +88,21 @@ class Table:
     @property
     def show_ood(self) -> bool:
         """A level that all rows share is in the caption."""
-        return len({row.ood for row in self.rows}) > 1
+        return len(levels_of(self.rows)) > 1
 
-    def lines(self) -> Iterator[tuple[Row, list[Any]]]:
-        """Every row with its lines of `cells`."""
-        cells, width = list(records(self.cells)), len(self.columns)
-        for index, row in enumerate(self.rows):
-            yield row, cells[index * width : (index + 1) * width]
+    def blocks(self) -> Iterator[tuple[Row, dict[int, list[Any]]]]:
+        """Every row with its lines of `cells`, by OOD level."""
+        cells = records(self.cells)
+        for row in self.rows:
+            yield row, {ood: [next(cells) for _ in self.columns] for ood in row.levels}
 
     def frame(self) -> pd.DataFrame:
         """Tidy, at full precision: one line per printed cell."""
         return self.cells[CSV]
+
+
+def levels_of(rows: list[Row]) -> set[int]:
+    return {ood for row in rows for ood in row.levels}
 
 
 def fill(study: Study, rows: list[Row], columns: list[Column]) -> pd.DataFrame:
@@ -108,11 +110,13 @@ def fill(study: Study, rows: list[Row], columns: list[Column]) -> pd.DataFrame:
     cells = pd.DataFrame(
         [
             {
-                **{"row": row.key, "label": row.label, "ood": row.ood, "section": row.section, "ranked": row.ranked},
-                **{"published": row.published, "is_gain": row.is_gain, "mark": "", **vars(column)},
-                **study.printed(column.dataset, row.key, row.ood, column.metric, column.scaling)._asdict(),
+                **{"row": row.key, "label": row.label, "ood": ood, "section": row.section, "ranked": row.ranked},
+                **{"published": row.published, "is_gain": row.is_gain, "mark": "", **column._asdict()},
+                **study.printed(column.dataset, row.key, ood, column.metric, column.scaling)._asdict(),
             }
-            for row, column in product(rows, columns)
+            for row in rows
+            for ood in row.levels
+            for column in columns
         ],
         columns=[*(name for name in CSV if name != "merged"), "ranked", "published", "is_gain"],
     )
@@ -149,9 +153,8 @@ def our_runs(study: Study, datasets: Sequence[str]) -> str:
 
 def runs_of(study: Study, rows: list[Row], datasets: Sequence[str]) -> pd.DataFrame:
     """The lines of runs.csv behind a table."""
-    names, levels = {name for row in rows for name in row.trainings}, {row.ood for row in rows}
-    runs = study.runs
-    return runs[runs["row"].isin(names) & runs["dataset"].isin(datasets) & runs["ood"].isin(levels)]
+    names, runs = {name for row in rows for name in row.trainings}, study.runs
+    return runs[runs["row"].isin(names) & runs["dataset"].isin(datasets) & runs["ood"].isin(levels_of(rows))]
 
 
 def make_table(

@@ -7,14 +7,13 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from safeecgmatch.reporting.checks import CheckResult, Part, extremes, power_of, reasons, row_label
+from safeecgmatch.reporting.checks import CheckResult, Part, extremes, power_of, reasons, row_label, tally
 from safeecgmatch.reporting.names import metric_name
 from safeecgmatch.reporting.study import Study, report_folder
 from safeecgmatch.reporting.verdicts import GAINS, Judgement, ReadingVerdict, at_this_size, lacking
 
 INDENT = " " * 19
 WORDS = {"supported": "Holds", "refuted": "Fails", "inconclusive": "Open"}
-SEVERAL = {"holds": "hold", "fails": "fail", "open": "open", "absent": "absent"}  # of each outcome
 HEADS = ("setting", "metric", "gain", "95 % interval", "placebo", "floor", "power", "seeds", "outcome", "rival")
 RIGHT = ("gain", "placebo", "floor", "power", "seeds")
 Line = tuple[str, ...]
@@ -62,11 +61,9 @@ def finding(judged: Judgement) -> str:
 def outcomes(readings: Sequence[ReadingVerdict]) -> str:
     """How the comparisons that decide came out, and with how many seeds; where that left them open, with what power."""
     results = [result for reading in readings for result in reading.deciding]
-    counts = Counter(result.outcome(reading.level) for reading in readings for result in reading.deciding)
-    words = [f"{counts[key]} {key if counts[key] == 1 else several}" for key, several in SEVERAL.items() if counts[key]]
     power = power_of(results) if readings[0].verdict == "inconclusive" else ""
     seeds = extremes([result.seeds for result in results if not result.absent], "d")
-    return f"of {len(results)} comparisons {', '.join(words)} ({seeds} seeds{f', {power}' if power else ''})"
+    return f"{tally(results, readings[0].level)} ({seeds} seeds{f', {power}' if power else ''})"
 
 
 def claim_text(judgement: Judgement, notes: list[str], width: int) -> str:

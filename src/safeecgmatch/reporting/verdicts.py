@@ -7,13 +7,12 @@ verdict; a study on real data of another size than the paper's gives verdicts th
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import pandas as pd
 
-from safeecgmatch.config import PROPOSED
 from safeecgmatch.reporting.audits import AUDITS, Finding
 from safeecgmatch.reporting.checks import (
     NOT_IN_STUDY,
@@ -22,26 +21,20 @@ from safeecgmatch.reporting.checks import (
     power_of,
     reasons,
     row_label,
+    tally,
 )
-from safeecgmatch.reporting.claims import Claim, Claims, Reading, load_claims, rule_notes
-from safeecgmatch.reporting.contrasts import OWN, READ_ROWS, SCALED
+from safeecgmatch.reporting.claims import Claim, Claims, Reading, load_claims, rule_note, seed_note
+from safeecgmatch.reporting.contrasts import OWN
 from safeecgmatch.reporting.deviations import barriers, deviations
-from safeecgmatch.reporting.names import dataset_name, is_generated, metric_name, setting_name
+from safeecgmatch.reporting.names import dataset_name, metric_name, setting_name
 from safeecgmatch.reporting.statistics import (
-    Difference,
     holm,
-    interquartile_mean,
-    relation,
-    student_interval,
-    summarise,
 )
 from safeecgmatch.reporting.study import Study
 
 Word = Literal["supported", "refuted", "inconclusive", "not tested"]
 GAINS = "A gain is positive where SafeECGMatch, or the method named first, is better, in ECE as in ACC; 95 % intervals."
 PLACEBO = "Placebo, the gain of the second of two branches of the same kind over the first, each at its own best epoch:"
-OUTCOMES = {"holds": "hold", "fails": "fail", "open": "open", "absent": "not run"}
-FEWEST_SETTINGS = 4
 SHOWN = 1  # comparisons in the evidence of one reading; the evidence frame has all of them
 
 
@@ -80,14 +73,10 @@ class ReadingVerdict:
         wanted = {"supported": "holds", "refuted": "fails"}.get(self.verdict, "open")
         first = [result for result in found if result.outcome(self.level) == wanted]
         shown = (first or sorted(found, key=lambda result: result.p_hold))[:SHOWN]
-        counts = Counter(result.outcome(self.level) for result in self.deciding)
-        tally = ", ".join(f"{counts[key]} {word}" for key, word in OUTCOMES.items() if counts[key])
         power = power_of(found) if self.verdict == "inconclusive" else ""
-        return (
-            f"{'; '.join(result.sentence for result in shown)} (of {len(self.deciding)} comparisons "
-            f"{tally}; {min(result.seeds for result in found)} seeds"
-            f"{f'; {power}' if power else ''})."
-        )
+        told = "; ".join(result.sentence for result in shown)
+        seeds = min(result.seeds for result in found)
+        return f"{told} ({tally(self.deciding, self.level)}; {seeds} seeds{f'; {power}' if power else ''})."
 
 
 @dataclass(frozen=True)
@@ -219,7 +208,8 @@ def notes(study: Study) -> list[str]:
         f"{' after scaling' * (scaling == 'posthoc')} {estimate:+.3f} [{low:+.3f}, {high:+.3f}]"
         for dataset, ood, row, metric, scaling, estimate, low, high in shown[columns].to_numpy().tolist()
     ]
-    return [*rule_notes(study.runs), f"{PLACEBO} {'; '.join(found) or 'not run'}."]
+    placebos = f"{PLACEBO} {'; '.join(found) or 'not run'}."
+    return [rule_note(study.runs), seed_note(study.params), placebos]
 
 
 def claims_frame(judgements: list[Judgement]) -> pd.DataFrame:
@@ -252,43 +242,3 @@ def evidence_frame(judgements: list[Judgement]) -> pd.DataFrame:
                 common = {**result.check.model_dump(), **vars(result), **named, **said}
                 lines += [common | vars(part) for part in result.parts] or [common]
     return pd.DataFrame(lines, columns=EVIDENCE_COLUMNS)
-
-
-def forest_frame(study: Study) -> pd.DataFrame:
-    """Paired gains of SafeECGMatch over every baseline, by reading; positive is better for SafeECGMatch."""
-    claims = load_claims()
-    texts = {reading.row(PROPOSED): reading.text for reading in claims.readings[study.params.protocol].values()}
-    frame = study.contrasts
-    chosen = frame[
-        frame["candidate"].isin(READ_ROWS) & ~frame["rival"].str.contains("@") & frame["metric"].isin(["acc", "ece"])
-    ]
-    spreads = zip(*(chosen[name] for name in ("estimate", "se_seeds", "se_records", "seeds")), strict=True)
-    return chosen.assign(
-        relation=[relation(Difference(*spread), claims.margin, claims.level) for spread in spreads],
-        reading=chosen["candidate"].map(texts),
-        generated=[is_generated(study.params, dataset) for dataset in chosen["dataset"]],
-    )
-
-
-def over_settings_frame(study: Study) -> pd.DataFrame:
-    """Interquartile mean over the settings, per seed, then Student's interval over the seeds; descriptive. Empty where
-    there are fewer than four settings: the middle half of them is no half."""
-    metrics = study.metrics
-    chosen = metrics[
-        metrics["reported"]
-        & metrics["counted"]
-        & (metrics["role"] == "main")
-        & metrics["scaling"].isin(list(SCALED))
-        & metrics["metric"].isin(["acc", "ece", "ace", "sce"])
-    ]
-    wanted = chosen.groupby(["dataset", "ood"]).ngroups
-    chosen = chosen if wanted >= FEWEST_SETTINGS else chosen[:0]
-    measure = ["method", "metric", "scaling"]
-    by_seed = chosen.groupby([*measure, "seed"], sort=False)["value"].agg(["size", interquartile_mean])
-    whole = by_seed.loc[by_seed["size"] == wanted, "interquartile_mean"]
-    lines: list[tuple[Any, ...]] = []
-    for key, values in whole.groupby(level=measure, sort=False):
-        summary = summarise(values.tolist())
-        low, high = student_interval(summary, bounded=True)
-        lines.append((*key, summary.mean, low, high, wanted, summary.seeds))  # type: ignore[misc]
-    return pd.DataFrame(lines, columns=[*measure, "iqm", "low", "high", "settings", "seeds"])

@@ -62,14 +62,16 @@ def tradeoff_figure(study: Study, shown: list[Where]) -> Figure:
 
 def _tradeoff(axes: Axes, study: Study, where: Where) -> None:
     printed = published("benchmark") if where.real else {}
-    first_of = {entry.method: entry for entry in reversed(entries(study.params))}  # the paper prints SafeECGMatch once
-    own: dict[tuple[str, str], list[float]] = {}
+    first_of = {
+        entry.published: entry for entry in reversed(entries(study.params))
+    }  # the paper prints SafeECGMatch once
+    own: dict[str, list[float]] = {}
     for entry in entries(study.params):
-        mark = {**look(entry.key), "markersize": 9 if entry.method == PROPOSED else 6, "linestyle": ""}
-        keys = [(where.dataset, entry.method, where.ood, metric) for metric in ("ece", "acc")]
+        mark = {**look(entry.key), "markersize": 9 if entry.published == PROPOSED else 6, "linestyle": ""}
+        keys = [(where.dataset, entry.published, where.ood, metric) for metric in ("ece", "acc")]
         paper = [printed[key].mean for key in keys if key in printed]
-        if len(paper) == 2 and entry == first_of[entry.method]:
-            name = PUBLISHED if entry.method == PROPOSED else entry.label
+        if len(paper) == 2 and entry == first_of[entry.published]:
+            name = PUBLISHED if entry.published == PROPOSED else entry.label
             axes.plot(*paper, **mark, markerfacecolor="none", markeredgewidth=1.1, alpha=0.8, zorder=1.5, label=name)
         ours = [
             value for metric in ("ece", "acc") if (value := study.value(where.dataset, entry.key, where.ood, metric))
@@ -81,10 +83,10 @@ def _tradeoff(axes: Axes, study: Study, where: Where) -> None:
         axes.plot(spans[0], [y, y], color=mark["color"], linewidth=0.6, alpha=0.6)
         axes.plot([x, x], spans[1], color=mark["color"], linewidth=0.6, alpha=0.6)
         axes.plot(x, y, **mark, markeredgecolor="black", markeredgewidth=0.5, zorder=3, label=entry.label)
-        if entry.method == PROPOSED:
-            own[entry.row, entry.branch] = [x, y]
+        if entry.published == PROPOSED:
+            own[entry.key] = [x, y]
     for (one, first), (other, second) in combinations(own.items(), 2):
-        if set(one) & set(other):
+        if set(one.split("@")) & set(other.split("@")):  # of one run, or of one branch
             axes.plot(*zip(first, second, strict=True), color=look(PROPOSED)["color"], linewidth=0.9)
 
 
@@ -204,13 +206,11 @@ def _scatter(axes: Axes, study: Study, where: Where, metric: str, printed: Mappi
     ends = []
     for entry in entries(study.params):
         ours = study.value(where.dataset, entry.key, where.ood, metric)
-        paper = printed.get((where.dataset, entry.method, where.ood, metric))
+        paper = printed.get((where.dataset, entry.published, where.ood, metric))
         if ours and paper:
             ends += [ours.mean, paper.mean]
-            axes.plot(
-                paper.mean, ours.mean, linestyle="", **look(entry.key), markersize=8 if entry.method == PROPOSED else 6,
-                markeredgecolor="black", markeredgewidth=0.5, label=entry.label,
-            )  # fmt: skip
+            mark = {**look(entry.key), "markersize": 8 if entry.published == PROPOSED else 6, "linestyle": ""}
+            axes.plot(paper.mean, ours.mean, **mark, markeredgecolor="black", markeredgewidth=0.5, label=entry.label)
     axes.set(title=where.title.replace(", ", "\n"), box_aspect=1)
     room = 0.06 * (max(ends) - min(ends)) + 0.005
     both = (min(ends) - room, max(ends) + room)

@@ -102,9 +102,10 @@ def budget_grid(study: Study, where: Where) -> Figure:
     here = where.rows_of(study.plots["budget"])
     lines, methods = {}, {}
     for entry in entries(study.params):
-        rows = here[here["row"] == entry.row]
-        rows = rows[rows["branch"] == entry.branch] if entry.branch else rows[rows["reported"].astype(bool)]
-        methods[entry.key] = entry.method
+        run, _, branch = entry.key.partition("@")
+        rows = here[here["row"] == run]
+        rows = rows[rows["branch"] == branch] if branch else rows[rows["reported"].astype(bool)]
+        methods[entry.key] = entry.published
         if len(rows):
             lines[entry.key] = rows
     printed = published("benchmark") if where.real else {}
