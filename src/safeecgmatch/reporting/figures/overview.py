@@ -26,12 +26,11 @@ from safeecgmatch.reporting.figures.style import (
     silence,
     within_unit,
 )
-from safeecgmatch.reporting.names import metric_name
+from safeecgmatch.reporting.names import method_name, metric_name
 from safeecgmatch.reporting.published import published
 from safeecgmatch.reporting.rows import entries, trainings
 from safeecgmatch.reporting.study import TRAINING, Study, Where, places
 
-PUBLISHED = "SafeECGMatch (published)"
 BEST = 5  # curves in colour, and SafeECGMatch at its best
 
 
@@ -70,12 +69,14 @@ def _tradeoff(axes: Axes, study: Study, where: Where) -> None:
         mark = {**look(entry.key), "markersize": 9 if entry.published == PROPOSED else 6, "linestyle": ""}
         keys = [(where.dataset, entry.published, where.ood, metric) for metric in ("ece", "acc")]
         paper = [printed[key].mean for key in keys if key in printed]
-        if len(paper) == 2 and entry == first_of[entry.published]:
-            name = PUBLISHED if entry.published == PROPOSED else entry.label
-            axes.plot(*paper, **mark, markerfacecolor="none", markeredgewidth=1.1, alpha=0.8, zorder=1.5, label=name)
         ours = [
             value for metric in ("ece", "acc") if (value := study.value(where.dataset, entry.key, where.ood, metric))
         ]
+        if len(paper) == 2 and entry == first_of[entry.published]:
+            # Ours names the method, if it is there; SafeECGMatch has one hollow mark for all of its readings.
+            named = entry.published == PROPOSED or len(ours) < 2
+            label = f"{method_name(entry.published).name} (published)" if named else None
+            axes.plot(*paper, **mark, markerfacecolor="none", markeredgewidth=1.1, alpha=0.8, zorder=1.5, label=label)
         if len(ours) < 2:
             continue
         x, y = (value.mean for value in ours)
