@@ -68,6 +68,14 @@ def test_no_stages_mean_nothing_and_not_everything(monkeypatch: pytest.MonkeyPat
     dvc.reproduce([])
 
 
+def test_what_dvc_lock_says_of_some_stages_is_forgotten_and_nothing_else() -> None:
+    entry = "  {}:\n    cmd: python stages/x.py\n    outs:\n    - path: runs/x\n      md5: 1\n"
+    names = ("code", "train@ptbxl-fixmatch-60-1", "train@ptbxl-fixmatch-60-10", "tables")
+    text = "schema: '2.0'\nstages:\n" + "".join(map(entry.format, names))
+    assert dvc.without(text, []) == text
+    assert dvc.without(text, ["train@ptbxl-fixmatch-60-1"]) == text.replace(entry.format(names[1]), "")
+
+
 def test_the_first_seed_of_everything_comes_first_and_the_most_unseen_before() -> None:
     ordered = [(cell.seed, cell.ood) for cell in make_plan(load_params(ROOT / "params.yaml"), []).cells]
     assert ordered == sorted(ordered, key=lambda pair: (pair[0], -pair[1]))

@@ -142,4 +142,4 @@ def assert_complete(run: Any) -> None:
     assert (used.dataset.name, used.dataset.digest) == (params["cell.dataset"], "d")
     assert run.data.tags["branch"] == "main" and run.data.tags["weights_md5"] == md5(WEIGHTS).hexdigest()
     artifacts = {artifact.path for artifact in Store().client.list_artifacts(run.info.run_id)}
-    assert artifacts == {"config.yaml", "reliability.png"}
+    assert artifacts == {"config.yaml", "reliability.svg"}

@@ -6,7 +6,6 @@ import json
 import logging
 import sqlite3
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from safeecgmatch.cells import Cell
 from safeecgmatch.errors import UserError
 from safeecgmatch.predictions import read_arrays, reported_branch
 from safeecgmatch.tracking.address import artifact_location, brief, tracking_uri
-from safeecgmatch.tracking.diagram import draw_reliability
+from safeecgmatch.tracking.diagram import reliability_diagram
 from safeecgmatch.tracking.record import milliseconds, params, run_name, tags
 
 PARAMS_PER_CALL, METRICS_PER_CALL = 100, 1000  # MLflow's limits
@@ -176,10 +175,7 @@ class Store:
         if (folder / "predictions.npz").exists():
             predictions = read_arrays(folder / "predictions.npz")
             last_tags = {"branch": reported_branch(predictions), "weights_md5": record["weights_md5"]}
-            with tempfile.TemporaryDirectory() as scratch:
-                diagram = Path(scratch, "reliability.png")
-                draw_reliability(predictions, record["path"], diagram)
-                self.client.log_artifact(run_id, str(diagram))
+            self.client.log_text(run_id, reliability_diagram(predictions, record["path"]), "reliability.svg")
         else:
             last_tags = {"diverged": "true"}
         self.client.log_batch(run_id, tags=[RunTag(key, value) for key, value in last_tags.items()])
