@@ -15,7 +15,7 @@ from pathlib import Path
 import yaml
 
 from safeecgmatch.cells import Cell
-from safeecgmatch.launching.jobs import Job
+from safeecgmatch.launching.jobs import Failure, Job
 from tests.micro import Project, make_project, micro_params
 
 ITERATIONS = 300
@@ -38,6 +38,28 @@ def make_study(root: Path, **cluster: object) -> Project:
 def job(folder: Path, method: str = "fixmatch") -> Job:
     """One that nobody trains."""
     return Job(Cell("ptbxl", method, 60, 1), folder / method, "uid", folder / f"{method}.log")
+
+
+class Heard:
+    """A board that remembers what it was told, and runs `look` at every tick."""
+
+    def __init__(self, look: Callable[[], None] = lambda: None) -> None:
+        self.tick = look
+        self.events: list[str] = []
+        self.running: set[Job] = set()
+        self.most = 0  # at a time
+
+    def started(self, job: Job) -> None:
+        self.events.append(f"{job.cell.method} started")
+        self.running.add(job)
+        self.most = max(self.most, len(self.running))
+
+    def queued(self, job: Job) -> None:
+        self.events.append(f"{job.cell.method} queued")
+
+    def finished(self, job: Job, failure: Failure | None) -> None:
+        self.events.append(f"{job.cell.method} {'failed' if failure else 'done'}")
+        self.running.discard(job)
 
 
 def outputs(project: Project) -> dict[str, str]:

@@ -12,7 +12,7 @@ from threading import Timer
 import pytest
 
 from safeecgmatch.errors import UserError
-from safeecgmatch.launching import dask, registry
+from safeecgmatch.launching import dask
 from safeecgmatch.launching.cluster import Cluster
 from safeecgmatch.launching.cluster import Dask as Settings
 from safeecgmatch.launching.jobs import CellCommand
@@ -35,14 +35,6 @@ from tests.micro import stages_run
 distributed = pytest.importorskip("distributed", reason="the extra 'dask' is not installed")
 
 
-def test_without_distributed_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "find_spec", lambda name: None)
-    with pytest.raises(
-        UserError, match=r"needs the package distributed; install it with: pip install .* -e '\.\[dask\]'"
-    ):
-        registry.check("dask", Cluster())
-
-
 @pytest.mark.parametrize("listening", [False, True])
 def test_an_address_that_answers_nothing_gives_one_sentence(monkeypatch: pytest.MonkeyPatch, listening: bool) -> None:
     monkeypatch.setattr(dask, "SECONDS_TO_CONNECT", 0.5)
@@ -51,19 +43,19 @@ def test_an_address_that_answers_nothing_gives_one_sentence(monkeypatch: pytest.
         if not listening:
             server.close()
         with pytest.raises(UserError, match=f"No Dask scheduler answers at {address} .*correct dask.scheduler in"):
-            registry.check("dask", Cluster(dask=Settings(scheduler=address)))
+            dask.check(Cluster(dask=Settings(scheduler=address)))
 
 
 def test_without_an_address_or_with_nonsense_one_sentence() -> None:
     with pytest.raises(UserError, match=r"cluster\.yaml names no scheduler"):
-        registry.check("dask", Cluster())
+        dask.check(Cluster())
     with pytest.raises(UserError, match=r"No Dask scheduler answers at tcp://127\.0\.0\.1:port"):
-        registry.check("dask", Cluster(dask=Settings(scheduler="tcp://127.0.0.1:port")))
+        dask.check(Cluster(dask=Settings(scheduler="tcp://127.0.0.1:port")))
 
 
 def test_tls_without_its_files_gives_one_sentence() -> None:
     with pytest.raises(UserError, match=r"at tls://127\.0\.0\.1:8786 .*the TLS files in Dask's own configuration"):
-        registry.check("dask", Cluster(dask=Settings(scheduler="tls://127.0.0.1:8786")))
+        dask.check(Cluster(dask=Settings(scheduler="tls://127.0.0.1:8786")))
 
 
 @pytest.mark.parametrize(

@@ -16,35 +16,14 @@ from safeecgmatch.cells import find_cell
 from safeecgmatch.config import load_params
 from safeecgmatch.launching import local, snapshot
 from safeecgmatch.launching.cluster import Cluster
-from safeecgmatch.launching.jobs import Failure, Job, Means, command, last_lines
+from safeecgmatch.launching.jobs import Job, Means, command, last_lines
 from safeecgmatch.launching.run import make_job
 from safeecgmatch.launching.scratch import Scratch
 from tests.conftest import ROOT
-from tests.launching.study import launched, parent, wait_for
+from tests.launching.study import Heard, launched, parent, wait_for
 from tests.micro import Project, micro_params
 
 CELL = "ptbxl/fixmatch/60/1"
-
-
-class Watcher:
-    """A report that runs `look` at every tick."""
-
-    def __init__(self, look: Callable[[], None] = lambda: None) -> None:
-        self.look, self.begun, self.most, self.running = look, [], 0, 0
-
-    def started(self, job: Job) -> None:
-        self.begun.append(job.name)
-        self.running += 1
-        self.most = max(self.most, self.running)
-
-    def queued(self, job: Job) -> None:
-        raise AssertionError("nothing is requeued on this machine")
-
-    def finished(self, job: Job, failure: Failure | None) -> None:
-        self.running -= 1
-
-    def tick(self) -> None:
-        self.look()
 
 
 class LongStudy:
@@ -91,12 +70,13 @@ def test_a_killed_cell_costs_itself_alone_and_goes_on_next_time(long_study) -> N
             kills.append(1)
 
     kills: list[int] = []
-    report = Watcher(kill_once)
+    report = Heard(kill_once)
     failures = local.launch(jobs, report, study.means)
     assert [(failure.job, failure.reason) for failure in failures] == [(victim, "killed by signal 9 (SIGKILL)")]
-    assert report.most == 2 and report.running == 0
+    assert report.most == 2 and not report.running
+    assert not [event for event in report.events if "queued" in event], "nothing is requeued on this machine"
     assert all(Scratch(job.folder).problem() == "" for job in jobs[1:])
-    again = Watcher()
+    again = Heard()
     assert local.launch([study.job(job.name) for job in jobs], again, study.means) == []
     assert Scratch(victim.folder).problem() == "" and study.job(CELL).uid == victim.uid
     assert "iterations" not in jobs[1].log.read_text(), "a finished cell was trained a second time"
@@ -111,7 +91,7 @@ def test_an_interrupt_lets_cells_write_a_checkpoint_and_leaves_nobody(long_study
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        local.launch([job], Watcher(interrupt), study.means)
+        local.launch([job], Heard(interrupt), study.means)
     assert Scratch(job.folder).checkpoint.exists() and not alive(pid_of(job))
     assert "run the same command again to go on" in last_lines(job.log, 1)[0]
 
@@ -128,7 +108,7 @@ def test_cells_end_themselves_where_the_fork_server_is_killed(long_study) -> Non
             os.kill(killed[0], signal.SIGKILL)
 
     killed: list[int] = []
-    [failure] = local.launch([job], Watcher(kill_the_fork_server), study.means)
+    [failure] = local.launch([job], Heard(kill_the_fork_server), study.means)
     assert failure.job == job and failure.reason.startswith("exit status")
     wait_for(lambda: not alive(pid_of(job)), seconds=60)
     assert Scratch(job.folder).checkpoint.exists()

@@ -11,30 +11,12 @@ import pytest
 
 from safeecgmatch.errors import UserError
 from safeecgmatch.files import read_json, write_json
-from safeecgmatch.launching import registry, slurm
+from safeecgmatch.launching import slurm
 from safeecgmatch.launching.cluster import Cluster
 from safeecgmatch.launching.cluster import Slurm as Settings
-from safeecgmatch.launching.jobs import CellCommand, Failure, Job, Means
+from safeecgmatch.launching.jobs import CellCommand, Failure, Means
+from tests.launching.study import Heard
 from tests.launching.study import job as make_job
-
-
-class Heard:
-    """A report that remembers."""
-
-    def __init__(self) -> None:
-        self.events: list[str] = []
-
-    def started(self, job: Job) -> None:
-        self.events.append(f"{job.cell.method} started")
-
-    def queued(self, job: Job) -> None:
-        self.events.append(f"{job.cell.method} queued")
-
-    def finished(self, job: Job, failure: Failure | None) -> None:
-        self.events.append(f"{job.cell.method} {'failed' if failure else 'done'}")
-
-    def tick(self) -> None:
-        pass
 
 
 @pytest.fixture
@@ -52,18 +34,10 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., N
     return put
 
 
-def test_without_submitit_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "find_spec", lambda name: None)
-    with pytest.raises(
-        UserError, match=r"needs the package submitit; install it with: pip install .* -e '\.\[slurm\]'"
-    ):
-        registry.check("slurm", Cluster())
-
-
 def test_without_slurm_one_sentence(programs: Callable[..., None]) -> None:
     pytest.importorskip("submitit")
     with pytest.raises(UserError, match="needs SLURM's sbatch, which is not here: run this on a login node"):
-        registry.check("slurm", Cluster())
+        slurm.check(Cluster())
 
 
 def test_a_controller_that_does_not_answer_gives_one_sentence(
@@ -72,11 +46,11 @@ def test_a_controller_that_does_not_answer_gives_one_sentence(
     pytest.importorskip("submitit")
     programs(sbatch="", scancel="", scontrol="", srun="", squeue="echo no contact >&2; exit 1")
     with pytest.raises(UserError, match=r"SLURM does not answer \(no contact\)"):
-        registry.check("slurm", Cluster())
+        slurm.check(Cluster())
     programs(squeue="exec /bin/sleep 60")
     monkeypatch.setattr(slurm, "SECONDS_FOR_AN_ANSWER", 0.2)
     with pytest.raises(UserError, match="squeue said nothing in 0 s"):
-        registry.check("slurm", Cluster())
+        slurm.check(Cluster())
 
 
 @pytest.mark.parametrize(
@@ -88,7 +62,7 @@ def test_without_accounts_it_goes_on_and_a_failure_points_to_its_log(
 ) -> None:
     pytest.importorskip("submitit")
     programs(sbatch="", scancel="", scontrol="", srun="", squeue="", **sacct)
-    registry.check("slurm", Cluster())
+    slurm.check(Cluster())
     words = f"SLURM job 7_1 ended without a result; why, its log may tell ({reason})"
     assert slurm.why_it_ended("7_1") == words
 

@@ -28,9 +28,9 @@ from safeecgmatch.launching.jobs import (
     Means,
     command,
     failure_of,
+    need,
     one_line,
 )
-from safeecgmatch.launching.registry import need
 from safeecgmatch.launching.scratch import scratch_root
 
 if TYPE_CHECKING:

@@ -7,10 +7,12 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from signal import Signals
 
 from safeecgmatch.cells import Cell
+from safeecgmatch.errors import UserError
 from safeecgmatch.launching.cluster import Cluster
 from safeecgmatch.launching.scratch import Scratch
 
@@ -91,6 +93,13 @@ def environment(snapshot: Path) -> dict[str, str]:
     """What makes Python import the snapshot's code, whatever is installed."""
     search = [str(snapshot / "src"), os.environ.get("PYTHONPATH", "")]
     return {"PYTHONPATH": os.pathsep.join(filter(None, search)), "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
+
+
+def need(package: str, extra: str) -> None:
+    """One sentence where a launcher's package is not installed."""
+    if find_spec(package) is None:
+        how = f"pip install -c constraints.txt -e '.[{extra}]'"
+        raise UserError(f"--on {extra} needs the package {package}; install it with: {how}")
 
 
 def failure_of(job: Job, status: int) -> Failure | None:

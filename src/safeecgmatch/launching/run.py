@@ -11,27 +11,32 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from importlib import import_module
 from pathlib import Path
+from statistics import fmean
+from types import ModuleType
 
 from safeecgmatch.cells import Cell, cells
 from safeecgmatch.config import Params
 from safeecgmatch.engine.fingerprint import SOURCES, resolve
 from safeecgmatch.errors import UserError
+from safeecgmatch.files import read_json
 from safeecgmatch.launching import dvc, snapshot
 from safeecgmatch.launching.board import Board
 from safeecgmatch.launching.cluster import Cluster
-from safeecgmatch.launching.estimate import seconds_of, trained_before
 from safeecgmatch.launching.jobs import Detached, Failure, Job, Means, last_lines
-from safeecgmatch.launching.registry import check, launcher
 from safeecgmatch.launching.scratch import Scratch, scratch_root
 from safeecgmatch.progress import duration
 from safeecgmatch.tracking.address import is_remote, tracking_uri
+from safeecgmatch.tracking.record import RECORD_FILE
 from safeecgmatch.tracking.uploader import Following
 
+LAUNCHERS = ("local", "slurm", "dask")
 AFTER_CELLS = ("evaluate", "tables")
 LINES_OF_A_FAILED_LOG = 15
 
@@ -95,6 +100,16 @@ def in_order(asked: Sequence[Cell], params: Params) -> list[Cell]:
     return sorted(asked, key=lambda cell: (params.grid.seeds.index(cell.seed), -cell.ood))
 
 
+def launcher(name: str) -> ModuleType:
+    """The launcher's module, which is imported when it is asked for: its extra is needed only then.
+
+    `check(cluster)` is one sentence where it cannot work here, `launch(jobs, board, means)` returns the failed jobs.
+    """
+    if name not in LAUNCHERS:
+        raise UserError(f"There is no launcher '{name}'; those that exist are {', '.join(LAUNCHERS)}.")
+    return import_module(f"safeecgmatch.launching.{name}")
+
+
 @contextmanager
 def alone() -> Iterator[None]:
     """One launching process in a project at a time."""
@@ -118,7 +133,7 @@ def carry_out(plan: Plan, params: Params, how: How) -> list[Failure]:
     if how.dry_run:
         print(preview(plan, params, how, gpus))
         return []
-    check(how.on, how.cluster)
+    launcher(how.on).check(how.cluster)
     with alone():
         dvc.recover()
         stale = dvc.stale_stages()
@@ -195,14 +210,13 @@ def train(work: Work, params: Params, how: How, gpus: tuple[str, ...]) -> list[F
     copy = snapshot.take(Path.cwd())
     upload = how.on != "local" and is_remote(tracking_uri())
     means = Means(copy, Path("data").resolve(), cells_at_once(params, how, gpus), gpus, how.cluster, upload)
-    launch = launcher(how.on)
     with Following(killed_if_unfinished=how.on == "local") as uploader:
         for job in [*work.done, *([] if upload else work.todo)]:
             uploader.follow(Scratch(job.folder))
         if work.todo:
             try:
                 with Board(work.todo, params.train.iterations) as report:
-                    failures = launch(work.todo, report, means)
+                    failures = launcher(how.on).launch(work.todo, report, means)
             except Detached as going_on:
                 print(going_on, file=sys.stderr, flush=True)  # now: what there is to upload may take a while
                 raise
@@ -267,7 +281,7 @@ def gpu_count() -> int:
 def describe_submission(todo: Sequence[Cell], params: Params, how: How, gpus: tuple[str, ...]) -> str:
     """What would be submitted, in its order, with the time that it will take as far as trained cells tell."""
     at_once = cells_at_once(params, how, gpus)
-    seconds = seconds_of(todo, params.train.iterations, trained_before(Path(), params.profile))
+    seconds = seconds_of_training(todo, params)
     head = f"On {how.on}, {at_once or 'as many as the cluster starts'} at a time:"
     lines = [head, *(f"  {cell.stage:48} {cell.path}" for cell in todo)]
     if seconds is None:
@@ -276,6 +290,21 @@ def describe_submission(todo: Sequence[Cell], params: Params, how: How, gpus: tu
         spread = f", {duration(seconds / at_once)} of waiting" if at_once else ""
         lines.append(f"About {seconds / 3600:.2f} hours of training{spread}, by the speed of cells already trained.")
     return "\n".join(lines)
+
+
+def seconds_of_training(todo: Sequence[Cell], params: Params) -> float | None:
+    """One cell after the other, by the cells of this profile below tracking/; None if there are none.
+
+    A method that was never trained is taken to be like the mean of the others.
+    """
+    seen: dict[str, list[float]] = defaultdict(list)  # seconds of an iteration, by method
+    for record in map(read_json, sorted(Path("tracking").rglob(RECORD_FILE))):
+        if record["profile"] == params.profile:
+            seen[record["cell"]["method"]].append(1 / record["iterations_per_second"])
+    if not seen:
+        return None
+    speeds = {method: fmean(values) for method, values in seen.items()}
+    return params.train.iterations * sum(speeds.get(cell.method, fmean(speeds.values())) for cell in todo)
 
 
 def describe_failures(failures: Sequence[Failure], plan: Plan) -> str:

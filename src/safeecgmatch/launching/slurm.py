@@ -28,8 +28,7 @@ from safeecgmatch.errors import UserError
 from safeecgmatch.files import read_json, write_json
 from safeecgmatch.launching.board import Board
 from safeecgmatch.launching.cluster import Cluster
-from safeecgmatch.launching.jobs import CellCommand, Detached, Failure, Job, Means, command, one_line
-from safeecgmatch.launching.registry import need
+from safeecgmatch.launching.jobs import CellCommand, Detached, Failure, Job, Means, command, need, one_line
 from safeecgmatch.launching.scratch import Scratch, scratch_root
 
 NOTE = "slurm.json"  # in a cell's folder: the job that trains it
