@@ -17,12 +17,11 @@ from safeecgmatch.launching.jobs import Failure, failure_of, last_lines
 from safeecgmatch.launching.run import (
     How,
     Plan,
-    cells_at_once,
-    choose_gpus,
     describe_failures,
     launcher,
     make_plan,
     seconds_of_training,
+    settled,
     shared_stages,
 )
 from tests.conftest import ROOT
@@ -106,10 +105,10 @@ def test_one_cell_per_gpu(monkeypatch, device: str, visible: str | None, asked: 
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     if isinstance(chosen, str):
         with pytest.raises(UserError, match=chosen):
-            choose_gpus(params, how)
+            settled(how, params)
     else:
-        gpus = choose_gpus(params, how)
-        assert gpus == chosen and (not gpus or cells_at_once(params, how, gpus) == len(gpus))
+        gpus = settled(how, params).gpus
+        assert gpus == chosen and (not gpus or settled(how, params).jobs == len(gpus))
 
 
 def test_failures_are_told_with_the_end_of_their_logs(tmp_path: Path) -> None:

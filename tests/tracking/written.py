@@ -88,8 +88,7 @@ class Training:
             write_json(folder / "run.json", record)
 
     def adopt(self) -> dict[str, Any]:
-        adopted, sentence = adopt(self.path, self.config)
-        assert adopted, sentence
+        assert adopt(self.path, self.config)
         return read_json(Path("tracking", self.path, "run.json"))
 
 

@@ -14,7 +14,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from importlib import import_module
 from pathlib import Path
@@ -125,13 +125,13 @@ def alone() -> Iterator[None]:
 def carry_out(plan: Plan, params: Params, how: How) -> list[Failure]:
     """Returns the failed cells, after which nothing that depends on cells is run."""
     launcher(how.on)  # a wrong name is an error in a dry run too
-    gpus = choose_gpus(params, how) if how.on == "local" else ()
+    how = settled(how, params)
     if Path("src").resolve() != SOURCES:
         raise UserError(
             f"This command runs the code in {SOURCES}, not that of this folder: pip install -e . here first."
         )
     if how.dry_run:
-        print(preview(plan, params, how, gpus))
+        print(preview(plan, params, how))
         return []
     launcher(how.on).check(how.cluster)
     with alone():
@@ -145,9 +145,8 @@ def carry_out(plan: Plan, params: Params, how: How) -> list[Failure]:
         for job in work.recorded:  # also what `dvc repro` has recorded, which removes no scratch
             Scratch(job.folder).discard()
         for job in work.todo:
-            if sentence := Scratch(job.folder).verify()[1]:
-                print(sentence, flush=True)
-        failures = train(work, params, how, gpus) if work.todo or work.done else []
+            Scratch(job.folder).verify()  # what is no good is told before it is trained again
+        failures = train(work, params, how) if work.todo or work.done else []
         take_over(plan, stale, work, failures)
     return failures
 
@@ -180,7 +179,7 @@ def sort_out(plan: Plan, params: Params, stale: Collection[str]) -> Work:
     return work
 
 
-def preview(plan: Plan, params: Params, how: How, gpus: tuple[str, ...]) -> str:
+def preview(plan: Plan, params: Params, how: How) -> str:
     """What would be done, as far as it is known without doing anything."""
     stale = dvc.stale_stages()
     if shared := stale_shared(stale, params):
@@ -192,7 +191,7 @@ def preview(plan: Plan, params: Params, how: How, gpus: tuple[str, ...]) -> str:
     else:
         work = sort_out(plan, params, stale)
         todo, head = [job.cell for job in work.todo], str(work)
-    return f"{head}\n{describe_submission(todo, params, how, gpus)}"
+    return f"{head}\n{describe_submission(todo, params, how)}"
 
 
 def stale_shared(stale: Collection[str], params: Params) -> list[str]:
@@ -204,12 +203,12 @@ def make_job(params: Params, cell: Cell) -> Job:
     return Job(cell, scratch.folder, scratch.uid(), scratch_root() / "logs" / f"{cell.stage}.log")
 
 
-def train(work: Work, params: Params, how: How, gpus: tuple[str, ...]) -> list[Failure]:
+def train(work: Work, params: Params, how: How) -> list[Failure]:
     """Leave every job finished in scratch and, as far as MLflow answers, uploaded."""
     failures: list[Failure] = []
     copy = snapshot.take(Path.cwd())
     upload = how.on != "local" and is_remote(tracking_uri())
-    means = Means(copy, Path("data").resolve(), cells_at_once(params, how, gpus), gpus, how.cluster, upload)
+    means = Means(copy, Path("data").resolve(), how.jobs, how.gpus, how.cluster, upload)
     with Following(killed_if_unfinished=how.on == "local") as uploader:
         for job in [*work.done, *([] if upload else work.todo)]:
             uploader.follow(Scratch(job.folder))
@@ -246,14 +245,14 @@ def take_over(plan: Plan, stale: Collection[str], work: Work, failures: Sequence
         Scratch(job.folder).discard()
 
 
-def cells_at_once(params: Params, how: How, gpus: Sequence[str]) -> int:
-    """0: as many as the cluster starts."""
+def settled(how: How, params: Params) -> How:
+    """With the GPUs to train on, and how many cells at a time; 0 are as many as the cluster starts."""
     asked = how.jobs or how.cluster.cells_at_once
     if how.on != "local":
-        return asked
-    if gpus:
-        return min(asked or len(gpus), len(gpus))
-    return asked or max(1, (os.cpu_count() or 1) // params.train.threads)
+        return replace(how, jobs=asked, gpus=())
+    gpus = choose_gpus(params, how)
+    most = len(gpus) or max(1, (os.cpu_count() or 1) // params.train.threads)
+    return replace(how, jobs=min(asked, most) if asked and gpus else asked or most, gpus=gpus)
 
 
 def choose_gpus(params: Params, how: How) -> tuple[str, ...]:
@@ -278,16 +277,15 @@ def gpu_count() -> int:
     return int(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
 
 
-def describe_submission(todo: Sequence[Cell], params: Params, how: How, gpus: tuple[str, ...]) -> str:
+def describe_submission(todo: Sequence[Cell], params: Params, how: How) -> str:
     """What would be submitted, in its order, with the time that it will take as far as trained cells tell."""
-    at_once = cells_at_once(params, how, gpus)
     seconds = seconds_of_training(todo, params)
-    head = f"On {how.on}, {at_once or 'as many as the cluster starts'} at a time:"
+    head = f"On {how.on}, {how.jobs or 'as many as the cluster starts'} at a time:"
     lines = [head, *(f"  {cell.stage:48} {cell.path}" for cell in todo)]
     if seconds is None:
         lines.append("No cell of this profile was trained yet, so there is no estimate of the hours.")
     else:
-        spread = f", {duration(seconds / at_once)} of waiting" if at_once else ""
+        spread = f", {duration(seconds / how.jobs)} of waiting" if how.jobs else ""
         lines.append(f"About {seconds / 3600:.2f} hours of training{spread}, by the speed of cells already trained.")
     return "\n".join(lines)
 
