@@ -10,8 +10,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from ipaddress import ip_address
 from pathlib import Path
 
+import psutil
 import yaml
 
 from safeecgmatch.cells import Cell
@@ -118,24 +120,22 @@ def folder_of(project: Project, cell: str) -> str:
 
 def processes(text: str) -> list[int]:
     """Those whose command line holds `text`."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if text in (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"):
-                found.append(int(folder.name))
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-    return found
+    found = psutil.process_iter(["cmdline"])
+    return [process.pid for process in found if text in " ".join(process.info["cmdline"] or [])]
 
 
 def parent(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return psutil.Process(pid).ppid()
+
+
+def alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def open_listeners() -> set[str]:
-    """Sockets of this machine that listen on more than loopback, as address:port in hexadecimal."""
-    lines = [
-        line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]
-    ]
-    loopback = ("0100007F:", "00000000000000000000000001000000:", "0000000000000000FFFF00000100007F:")
-    return {words[1] for words in lines if words[3] == "0A" and not words[1].startswith(loopback)}
+    """Sockets of this machine that listen on more than loopback."""
+    listening = [found.laddr for found in psutil.net_connections("tcp") if found.status == psutil.CONN_LISTEN]
+    return {str(address) for address in listening if not ip_address(address.ip.removeprefix("::ffff:")).is_loopback}

@@ -20,7 +20,7 @@ from safeecgmatch.launching.jobs import Job, Means, command, last_lines
 from safeecgmatch.launching.run import make_job
 from safeecgmatch.launching.scratch import Scratch
 from tests.conftest import ROOT
-from tests.launching.study import Heard, launched, parent, wait_for
+from tests.launching.study import Heard, alive, launched, parent, wait_for
 from tests.micro import Project, micro_params
 
 CELL = "ptbxl/fixmatch/60/1"
@@ -53,10 +53,6 @@ def long_study(study: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def pid_of(job: Job) -> int:
     return int((job.folder / "lock").read_text())
-
-
-def alive(pid: int) -> bool:
-    return Path(f"/proc/{pid}/stat").exists() and Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
 
 
 def test_a_killed_cell_costs_itself_alone_and_goes_on_next_time(long_study) -> None:

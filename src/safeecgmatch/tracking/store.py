@@ -23,7 +23,7 @@ from safeecgmatch.tracking.address import artifact_location, brief, tracking_uri
 from safeecgmatch.tracking.diagram import reliability_diagram
 from safeecgmatch.tracking.record import milliseconds, params, run_name, tags
 
-PARAMS_PER_CALL, METRICS_PER_CALL = 100, 1000  # MLflow's limits
+PARAMS_PER_CALL, METRICS_PER_CALL, RUNS_PER_CALL = 100, 1000, 50_000  # MLflow's limits
 SUPERSEDED = "superseded"
 COSTS = ("wall_seconds", "cpu_seconds", "iterations_per_second")
 ABOUT = {
@@ -118,15 +118,9 @@ class Store:
     def runs(self, experiment: str, condition: str) -> list[Run]:
         """The experiment's runs that fulfil `condition`, newest first; none if there is no such experiment."""
         found = self.client.get_experiment_by_name(experiment)
-        runs: list[Run] = []
-        token = None
-        while found is not None:
-            page = self.client.search_runs([found.experiment_id], condition, page_token=token)
-            runs += page
-            token = page.token
-            if not token:
-                break
-        return runs
+        if found is None:
+            return []
+        return list(self.client.search_runs([found.experiment_id], condition, max_results=RUNS_PER_CALL))
 
     def find_run(self, record: Mapping[str, Any]) -> Run | None:
         runs = self.runs(record["experiment"], f"tags.cell_uid = '{record['uid']}'")
