@@ -78,21 +78,22 @@ def tell_of_others(scratch: Scratch, config: Mapping[str, Any]) -> None:
 
 def difference(other: Scratch, config: Mapping[str, Any]) -> str:
     """Which of params, code and data differ, with the first keys and modules that do."""
-    theirs, ours = ({k: v for k, v in c.items() if k not in NO_PARAMS} for c in (read_yaml(other.config), config))
-    parts = []
-    old, new = flat(theirs), flat(ours)
-    keys = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
+    old, new = (
+        flat({key: value for key, value in content.items() if key not in NO_PARAMS})
+        for content in (read_yaml(other.config), config)
+    )
+    keys = differing(old, new)
     params = [key for key in keys if not key.startswith("data.")]
-    if params:
-        values = [f"{key} is {old.get(key, 'absent')}, wanted {new.get(key, 'absent')}" for key in params]
-        parts.append(f"other params ({short(values)})")
-    if len(params) < len(keys):
-        parts.append("other data")
-    their_code, our_code = read_json(other.record)["code"], code_of(config["module"])
-    modules = sorted(m for m in their_code.keys() | our_code.keys() if their_code.get(m) != our_code.get(m))
-    if modules:
-        parts.append(f"other code ({short(modules)})")
+    modules = differing(read_json(other.record)["code"], code_of(config["module"]))
+    values = [f"{key} is {old.get(key, 'absent')}, wanted {new.get(key, 'absent')}" for key in params]
+    parts = [f"other params ({short(values)})"] if params else []
+    parts += ["other data"] if len(params) < len(keys) else []
+    parts += [f"other code ({short(modules)})"] if modules else []
     return " and ".join(parts) or "another format"
+
+
+def differing(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
+    return sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
 
 
 def short(items: list[str]) -> str:

@@ -6,7 +6,7 @@ import json
 import logging
 import sqlite3
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -149,12 +149,15 @@ class Store:
         points = ((name, self.client.get_metric_history(run_id, name)) for name in found.data.metrics)
         return OpenRun(run_id, False, frozenset((name, point.step) for name, history in points for point in history))
 
-    def log_metrics(self, run_id: str, entries: Iterable[Mapping[str, Any]]) -> None:
-        """Each entry is `{"step", "timestamp", "metrics"}`; the same entry twice is stored once."""
+    def log_metrics(
+        self, run_id: str, entries: Iterable[Mapping[str, Any]], present: Collection[tuple[str, int]] = ()
+    ) -> None:
+        """Each entry is `{"step", "timestamp", "metrics"}`; what is present, by name and step, is left out."""
         metrics = [
             Metric(name, value, entry["timestamp"], entry["step"])
             for entry in entries
             for name, value in entry["metrics"].items()
+            if (name, entry["step"]) not in present
         ]
         for batch in chunks(metrics, METRICS_PER_CALL):
             self.client.log_batch(run_id, metrics=batch)

@@ -70,7 +70,7 @@ class Upload:
                 return False
         assert self.run_id is not None
         entries = list(history(record, files.folder / "history.csv"))
-        self.store.log_metrics(self.run_id, (without(entry, self.present) for entry in entries[self.rows :]))
+        self.store.log_metrics(self.run_id, entries[self.rows :], self.present)
         self.rows = max(self.rows, len(entries))
         if files.finished:
             self.store.finish_run(self.run_id, record, files.folder)
@@ -96,11 +96,6 @@ def history(record: Mapping[str, object], file: Path) -> Iterator[Json]:
         moment = begin + round(step / steps[-1] * (end - begin))
         metrics = {metric_name(column): value for column, value in numbers(row).items()}
         yield {"step": step, "timestamp": moment, "metrics": metrics}
-
-
-def without(entry: Json, present: frozenset[tuple[str, int]]) -> Json:
-    missing = {name: value for name, value in entry["metrics"].items() if (name, entry["step"]) not in present}
-    return entry | {"metrics": missing}
 
 
 def tell(error: Exception, expected: tuple[type[Exception], ...]) -> None:
