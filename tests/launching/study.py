@@ -10,14 +10,18 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
 
 import psutil
+import pytest
 import yaml
 
 from safeecgmatch.cells import Cell
-from safeecgmatch.launching.jobs import Failure, Job
+from safeecgmatch.launching import jobs
+from safeecgmatch.launching.cluster import Cluster
+from safeecgmatch.launching.jobs import Failure, Job, Means
 from tests.micro import Project, make_project, micro_params
 
 ITERATIONS = 300
@@ -40,6 +44,12 @@ def make_study(root: Path, **cluster: object) -> Project:
 def job(folder: Path, method: str = "fixmatch") -> Job:
     """One that nobody trains."""
     return Job(Cell("ptbxl", method, 60, 1), folder / method, "uid", folder / f"{method}.log")
+
+
+def running(code: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Job, Means]:
+    """A job whose process runs this code instead of a training."""
+    monkeypatch.setattr(jobs, "arguments", lambda job, means: [sys.executable, "-c", code])
+    return replace(job(folder), log=folder / "logs" / "log"), Means(folder, folder / "data", 1, (), Cluster())
 
 
 class Heard:

@@ -12,10 +12,10 @@ from threading import Timer
 import pytest
 
 from safeecgmatch.errors import UserError
+from safeecgmatch.files import write_text
 from safeecgmatch.launching import dask
 from safeecgmatch.launching.cluster import Cluster
 from safeecgmatch.launching.cluster import Dask as Settings
-from safeecgmatch.launching.jobs import CellCommand
 from tests.launching.study import (
     FAILING,
     KILLED,
@@ -27,6 +27,7 @@ from tests.launching.study import (
     outputs,
     parent,
     processes,
+    running,
     stopped_in_the_middle,
     wait_for,
 )
@@ -65,18 +66,18 @@ def test_a_task_ends_with_the_status_of_its_cell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, status: int
 ) -> None:
     monkeypatch.setattr(dask, "SECONDS_BETWEEN_LOOKS", 0.05)
-    (tmp_path / "note").touch()
-    asked = CellCommand([sys.executable, "-c", code], {}, tmp_path, tmp_path / "logs" / "log")
-    assert dask.train(asked, tmp_path / "note") == status
-    assert asked.log.read_text() == ("" if status else "said\n")
+    job, means = running(code, tmp_path, monkeypatch)
+    write_text(job.folder / dask.NOTE, "")
+    assert dask.train(job, means) == status
+    assert job.log.read_text() == ("" if status else "said\n")
 
 
 def test_a_task_without_its_note_stops_its_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dask, "SECONDS_BETWEEN_LOOKS", 0.05)
-    (tmp_path / "note").touch()
-    Timer(0.5, (tmp_path / "note").unlink).start()
-    asked = CellCommand([sys.executable, "-c", "import time; time.sleep(60)"], {}, tmp_path, tmp_path / "log")
-    assert dask.train(asked, tmp_path / "note") == -signal.SIGTERM
+    job, means = running("import time; time.sleep(60)", tmp_path, monkeypatch)
+    write_text(job.folder / dask.NOTE, "")
+    Timer(0.5, (job.folder / dask.NOTE).unlink).start()
+    assert dask.train(job, means) == -signal.SIGTERM
 
 
 @pytest.mark.slow

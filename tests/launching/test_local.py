@@ -16,7 +16,7 @@ from safeecgmatch.cells import find_cell
 from safeecgmatch.config import load_params
 from safeecgmatch.launching import local, snapshot
 from safeecgmatch.launching.cluster import Cluster
-from safeecgmatch.launching.jobs import Job, Means, command, last_lines
+from safeecgmatch.launching.jobs import Job, Means, last_lines, start
 from safeecgmatch.launching.run import make_job
 from safeecgmatch.launching.scratch import Scratch
 from tests.conftest import ROOT
@@ -40,7 +40,7 @@ class LongStudy:
             (root / name).symlink_to(ROOT / name)
         (root / "data").symlink_to(project.root / "data")
         self.params = load_params()
-        self.means = Means(snapshot.take(root), root / "data", 2, (), Cluster(), upload=False)
+        self.means = Means(snapshot.take(root), root / "data", 2, (), Cluster())
 
     def job(self, path: str) -> Job:
         return make_job(self.params, find_cell(self.params, path))
@@ -125,6 +125,6 @@ def test_cells_end_themselves_where_the_command_is_killed(project: Project) -> N
 
 def test_a_cell_whose_data_changed_after_submission_refuses(long_study, tmp_path: Path) -> None:
     study = long_study(4)
-    asked = command(replace(study.job(CELL), folder=tmp_path / "another", log=tmp_path / "log"), study.means)
-    assert asked.start().wait() == 1
-    assert "changed after submission; submit it again" in asked.log.read_text()
+    job = replace(study.job(CELL), folder=tmp_path / "another", log=tmp_path / "log")
+    assert start(job, study.means).wait() == 1
+    assert "changed after submission; submit it again" in job.log.read_text()

@@ -14,8 +14,8 @@ from safeecgmatch.files import read_json, write_json
 from safeecgmatch.launching import slurm
 from safeecgmatch.launching.cluster import Cluster
 from safeecgmatch.launching.cluster import Slurm as Settings
-from safeecgmatch.launching.jobs import CellCommand, Failure, Means
-from tests.launching.study import Heard
+from safeecgmatch.launching.jobs import Failure, Means
+from tests.launching.study import Heard, running
 from tests.launching.study import job as make_job
 
 
@@ -82,7 +82,7 @@ def test_the_submission_asks_for_what_cluster_yaml_says_and_is_noted(
     programs(srun="", sbatch=f'while read -r line; do echo "$line"; done < $1 > {tmp_path}/script; echo job 5')
     settings = Settings(partition="gpu", account="heart", gpus=1, cpus=4, memory="16GB", minutes=90)
     settings.options["qos"] = "long"
-    means = Means(tmp_path / "snap", tmp_path / "data", 8, (), Cluster(slurm=settings), False)
+    means = Means(tmp_path / "snap", tmp_path / "data", 8, (), Cluster(slurm=settings))
     jobs = [make_job(tmp_path, f"method{number}") for number in range(20)]
     assert slurm.submit(jobs, means) == {job: f"5_{number}" for number, job in enumerate(jobs)}
     assert read_json(jobs[3].folder / slurm.NOTE) == {"id": "5_3", "name": "safeecgmatch-snap"}
@@ -154,11 +154,15 @@ def test_only_a_live_job_of_the_same_submission_is_joined(tmp_path: Path) -> Non
 TASK = """
 import os, signal, sys
 from pathlib import Path
-from safeecgmatch.launching.jobs import CellCommand
+from safeecgmatch.cells import Cell
+from safeecgmatch.launching import jobs
+from safeecgmatch.launching.cluster import Cluster
 from safeecgmatch.launching.slurm import SlurmTask
 cell = "import os, signal, time; signal.signal(signal.SIGTERM, lambda *_: os._exit({status}));"
 cell += "os.kill(os.getppid(), signal.SIGUSR2); time.sleep(60)"
-task = SlurmTask(CellCommand([sys.executable, "-c", cell], {{}}, Path.cwd(), Path("log")))
+jobs.arguments = lambda job, means: [sys.executable, "-c", cell]
+job = jobs.Job(Cell("ptbxl", "fixmatch", 60, 1), Path("fixmatch"), "uid", Path("log"))
+task = SlurmTask(job, jobs.Means(Path.cwd(), Path("data"), 1, (), Cluster()))
 signal.signal(signal.SIGUSR2, lambda *_: print("again:", task.checkpoint().function == task, flush=True))
 task()
 """
@@ -175,10 +179,11 @@ def test_a_warning_before_the_time_limit_stops_the_cell_and_asks_for_another_tur
 
 
 @pytest.mark.parametrize(("code", "status"), [("raise SystemExit(3)", 3), ("import os; os.kill(os.getpid(), 9)", 137)])
-def test_a_task_ends_with_the_status_of_its_cell(tmp_path: Path, code: str, status: int) -> None:
-    arguments = [sys.executable, "-c", f"print('said'); {code}"]
-    asked = CellCommand(arguments, {"PYTHONUNBUFFERED": "1"}, tmp_path, tmp_path / "log")
+def test_a_task_ends_with_the_status_of_its_cell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, status: int
+) -> None:
+    job, means = running(f"print('said'); {code}", tmp_path, monkeypatch)
     with pytest.raises(SystemExit) as stop:
-        slurm.SlurmTask(asked)()
+        slurm.SlurmTask(job, means)()
     assert stop.value.code == status
-    assert (tmp_path / "log").read_text() == "said\n"
+    assert job.log.read_text() == "said\n"

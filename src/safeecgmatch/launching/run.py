@@ -207,10 +207,10 @@ def train(work: Work, params: Params, how: How) -> list[Failure]:
     """Leave every job finished in scratch and, as far as MLflow answers, uploaded."""
     failures: list[Failure] = []
     copy = snapshot.take(Path.cwd())
-    upload = how.on != "local" and is_remote(tracking_uri())
-    means = Means(copy, Path("data").resolve(), how.jobs, how.gpus, how.cluster, upload)
+    server = tracking_uri() if how.on != "local" and is_remote(tracking_uri()) else ""
+    means = Means(copy, Path("data").resolve(), how.jobs, how.gpus, how.cluster, server)
     with Following(killed_if_unfinished=how.on == "local") as uploader:
-        for job in [*work.done, *([] if upload else work.todo)]:
+        for job in [*work.done, *([] if server else work.todo)]:
             uploader.follow(Scratch(job.folder))
         if work.todo:
             try:
@@ -219,7 +219,7 @@ def train(work: Work, params: Params, how: How) -> list[Failure]:
             except Detached as going_on:
                 print(going_on, file=sys.stderr, flush=True)  # now: what there is to upload may take a while
                 raise
-        for job in work.todo if upload else []:
+        for job in work.todo if server else []:
             if Scratch(job.folder).finished.is_dir() and not Scratch(job.folder).is_logged():
                 uploader.follow(Scratch(job.folder))  # its worker did not reach the server
     if how.on == "local":  # on a cluster, cells of another command may still wait for it
