@@ -43,11 +43,11 @@ def stale_stages() -> set[str]:
     return set(json.loads(answer))
 
 
-def reproduce(stages: Sequence[str], made: Collection[str] = ()) -> None:
+def reproduce(stages: Sequence[str], anew: Collection[str] = ()) -> None:
     """`dvc repro` of these stages and of all that they need; the good ones are recorded, a bad one is an error.
 
-    `made`: stages that are out of date and will be recorded. What dvc.lock says of them is forgotten first, because DVC
-    reads and writes all of that file for every stage that it runs.
+    `anew`: those that are out of date and will be recorded anew. What dvc.lock says of them is forgotten first, because
+    DVC reads and writes all of that file for every stage that it runs.
     """
     if not stages:
         return  # DVC would run everything
@@ -58,7 +58,7 @@ def reproduce(stages: Sequence[str], made: Collection[str] = ()) -> None:
         fcntl.flock(held, fcntl.LOCK_EX)  # DVC inherits it, and may go on where this process is killed
         try:
             if recorded:
-                write_text(LOCK, without(recorded, made))
+                write_text(LOCK, without(recorded, anew))
             _, status = ask("repro", "--keep-going", *stages, held=held.fileno())
         except BaseException:
             put_back(kept)

@@ -235,8 +235,8 @@ def take_over(plan: Plan, stale: Collection[str], work: Work, failures: Sequence
     if not good and not set(after).intersection(stale):
         return
     try:
-        made = [job.cell.stage for job in good]
-        dvc.reproduce(after or made, made)  # what comes after cells needs all of them
+        anew = [job.cell.stage for job in good if job not in work.restorable]
+        dvc.reproduce(after or [job.cell.stage for job in good], anew)  # what comes after cells needs all of them
     except dvc.StagesFailed:
         for job in work.restorable:  # its run cache may have lost them: next time they are trained
             Scratch(job.folder).recorded.unlink()
