@@ -26,10 +26,8 @@ def train(path: str) -> None:
     params = load_params()
     cell = find_cell(params, path)
     config = resolve(params, cell)
-    adopted, sentence = adopt(path, config, upload=not take_over_only())
-    if sentence:
-        print(sentence, flush=True)
-    if adopted:
+    if adopt(path, config, upload=not take_over_only()):
+        print(f"{path}: trained before with the same params, code and data; taken over from scratch.")
         return
     if take_over_only():
         raise UserError(f"{path}: there is no finished result of these params, code and data; run the command again.")
@@ -45,9 +43,8 @@ def train(path: str) -> None:
         except Stopped as stop:
             print(f"{path}: {stop}", file=sys.stderr)
             sys.exit(stop.status)
-    adopted, sentence = adopt(path, config)
-    if not adopted:
-        raise UserError(sentence)
+    if not adopt(path, config):
+        raise UserError(f"{path} was trained, but its result is not the one that is wanted; run the command again.")
 
 
 def main(path: str = typer.Argument(help="The cell's folder below runs/, such as ptbxl/fixmatch/30/1.")) -> None:

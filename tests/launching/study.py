@@ -10,12 +10,18 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from ipaddress import ip_address
 from pathlib import Path
 
+import psutil
+import pytest
 import yaml
 
 from safeecgmatch.cells import Cell
-from safeecgmatch.launching.jobs import Job
+from safeecgmatch.launching import jobs
+from safeecgmatch.launching.cluster import Cluster
+from safeecgmatch.launching.jobs import Failure, Job, Means
 from tests.micro import Project, make_project, micro_params
 
 ITERATIONS = 300
@@ -38,6 +44,34 @@ def make_study(root: Path, **cluster: object) -> Project:
 def job(folder: Path, method: str = "fixmatch") -> Job:
     """One that nobody trains."""
     return Job(Cell("ptbxl", method, 60, 1), folder / method, "uid", folder / f"{method}.log")
+
+
+def running(code: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Job, Means]:
+    """A job whose process runs this code instead of a training."""
+    monkeypatch.setattr(jobs, "arguments", lambda job, means: [sys.executable, "-c", code])
+    return replace(job(folder), log=folder / "logs" / "log"), Means(folder, folder / "data", 1, (), Cluster())
+
+
+class Heard:
+    """A board that remembers what it was told, and runs `look` at every tick."""
+
+    def __init__(self, look: Callable[[], None] = lambda: None) -> None:
+        self.tick = look
+        self.events: list[str] = []
+        self.running: set[Job] = set()
+        self.most = 0  # at a time
+
+    def started(self, job: Job) -> None:
+        self.events.append(f"{job.cell.method} started")
+        self.running.add(job)
+        self.most = max(self.most, len(self.running))
+
+    def queued(self, job: Job) -> None:
+        self.events.append(f"{job.cell.method} queued")
+
+    def finished(self, job: Job, failure: Failure | None) -> None:
+        self.events.append(f"{job.cell.method} {'failed' if failure else 'done'}")
+        self.running.discard(job)
 
 
 def outputs(project: Project) -> dict[str, str]:
@@ -96,24 +130,22 @@ def folder_of(project: Project, cell: str) -> str:
 
 def processes(text: str) -> list[int]:
     """Those whose command line holds `text`."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if text in (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"):
-                found.append(int(folder.name))
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-    return found
+    found = psutil.process_iter(["cmdline"])
+    return [process.pid for process in found if text in " ".join(process.info["cmdline"] or [])]
 
 
 def parent(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return psutil.Process(pid).ppid()
+
+
+def alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def open_listeners() -> set[str]:
-    """Sockets of this machine that listen on more than loopback, as address:port in hexadecimal."""
-    lines = [
-        line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]
-    ]
-    loopback = ("0100007F:", "00000000000000000000000001000000:", "0000000000000000FFFF00000100007F:")
-    return {words[1] for words in lines if words[3] == "0A" and not words[1].startswith(loopback)}
+    """Sockets of this machine that listen on more than loopback."""
+    listening = [found.laddr for found in psutil.net_connections("tcp") if found.status == psutil.CONN_LISTEN]
+    return {str(address) for address in listening if not ip_address(address.ip.removeprefix("::ffff:")).is_loopback}

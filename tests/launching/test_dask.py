@@ -12,10 +12,10 @@ from threading import Timer
 import pytest
 
 from safeecgmatch.errors import UserError
-from safeecgmatch.launching import dask, registry
+from safeecgmatch.files import write_text
+from safeecgmatch.launching import dask
 from safeecgmatch.launching.cluster import Cluster
 from safeecgmatch.launching.cluster import Dask as Settings
-from safeecgmatch.launching.jobs import CellCommand
 from tests.launching.study import (
     FAILING,
     KILLED,
@@ -27,20 +27,13 @@ from tests.launching.study import (
     outputs,
     parent,
     processes,
+    running,
     stopped_in_the_middle,
     wait_for,
 )
 from tests.micro import stages_run
 
 distributed = pytest.importorskip("distributed", reason="the extra 'dask' is not installed")
-
-
-def test_without_distributed_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "find_spec", lambda name: None)
-    with pytest.raises(
-        UserError, match=r"needs the package distributed; install it with: pip install .* -e '\.\[dask\]'"
-    ):
-        registry.check("dask", Cluster())
 
 
 @pytest.mark.parametrize("listening", [False, True])
@@ -51,19 +44,19 @@ def test_an_address_that_answers_nothing_gives_one_sentence(monkeypatch: pytest.
         if not listening:
             server.close()
         with pytest.raises(UserError, match=f"No Dask scheduler answers at {address} .*correct dask.scheduler in"):
-            registry.check("dask", Cluster(dask=Settings(scheduler=address)))
+            dask.check(Cluster(dask=Settings(scheduler=address)))
 
 
 def test_without_an_address_or_with_nonsense_one_sentence() -> None:
     with pytest.raises(UserError, match=r"cluster\.yaml names no scheduler"):
-        registry.check("dask", Cluster())
+        dask.check(Cluster())
     with pytest.raises(UserError, match=r"No Dask scheduler answers at tcp://127\.0\.0\.1:port"):
-        registry.check("dask", Cluster(dask=Settings(scheduler="tcp://127.0.0.1:port")))
+        dask.check(Cluster(dask=Settings(scheduler="tcp://127.0.0.1:port")))
 
 
 def test_tls_without_its_files_gives_one_sentence() -> None:
     with pytest.raises(UserError, match=r"at tls://127\.0\.0\.1:8786 .*the TLS files in Dask's own configuration"):
-        registry.check("dask", Cluster(dask=Settings(scheduler="tls://127.0.0.1:8786")))
+        dask.check(Cluster(dask=Settings(scheduler="tls://127.0.0.1:8786")))
 
 
 @pytest.mark.parametrize(
@@ -73,18 +66,18 @@ def test_a_task_ends_with_the_status_of_its_cell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, status: int
 ) -> None:
     monkeypatch.setattr(dask, "SECONDS_BETWEEN_LOOKS", 0.05)
-    (tmp_path / "note").touch()
-    asked = CellCommand([sys.executable, "-c", code], {}, tmp_path, tmp_path / "logs" / "log")
-    assert dask.train(asked, tmp_path / "note") == status
-    assert asked.log.read_text() == ("" if status else "said\n")
+    job, means = running(code, tmp_path, monkeypatch)
+    write_text(job.folder / dask.NOTE, "")
+    assert dask.train(job, means) == status
+    assert job.log.read_text() == ("" if status else "said\n")
 
 
 def test_a_task_without_its_note_stops_its_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dask, "SECONDS_BETWEEN_LOOKS", 0.05)
-    (tmp_path / "note").touch()
-    Timer(0.5, (tmp_path / "note").unlink).start()
-    asked = CellCommand([sys.executable, "-c", "import time; time.sleep(60)"], {}, tmp_path, tmp_path / "log")
-    assert dask.train(asked, tmp_path / "note") == -signal.SIGTERM
+    job, means = running("import time; time.sleep(60)", tmp_path, monkeypatch)
+    write_text(job.folder / dask.NOTE, "")
+    Timer(0.5, (job.folder / dask.NOTE).unlink).start()
+    assert dask.train(job, means) == -signal.SIGTERM
 
 
 @pytest.mark.slow

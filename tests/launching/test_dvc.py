@@ -76,7 +76,7 @@ def trained(project: Project) -> Project:
     project.edit(
         (ADOPTION, "", TROUBLE),
         (ADOPTION, "    try:\n        os.link", '    in_trouble("adoption")\n    try:\n        os.link'),
-        (ADOPTION, "    return True, f", '    in_trouble("end")\n    in_trouble("lock")\n    return True, f'),
+        (ADOPTION, "    return True\n", '    in_trouble("end")\n    in_trouble("lock")\n    return True\n'),
     )
     (project.root / "killer.py").write_text(KILLER)
     return project

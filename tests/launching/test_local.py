@@ -16,35 +16,14 @@ from safeecgmatch.cells import find_cell
 from safeecgmatch.config import load_params
 from safeecgmatch.launching import local, snapshot
 from safeecgmatch.launching.cluster import Cluster
-from safeecgmatch.launching.jobs import Failure, Job, Means, command, last_lines
+from safeecgmatch.launching.jobs import Job, Means, last_lines, start
 from safeecgmatch.launching.run import make_job
 from safeecgmatch.launching.scratch import Scratch
 from tests.conftest import ROOT
-from tests.launching.study import launched, parent, wait_for
+from tests.launching.study import Heard, alive, launched, parent, wait_for
 from tests.micro import Project, micro_params
 
 CELL = "ptbxl/fixmatch/60/1"
-
-
-class Watcher:
-    """A report that runs `look` at every tick."""
-
-    def __init__(self, look: Callable[[], None] = lambda: None) -> None:
-        self.look, self.begun, self.most, self.running = look, [], 0, 0
-
-    def started(self, job: Job) -> None:
-        self.begun.append(job.name)
-        self.running += 1
-        self.most = max(self.most, self.running)
-
-    def queued(self, job: Job) -> None:
-        raise AssertionError("nothing is requeued on this machine")
-
-    def finished(self, job: Job, failure: Failure | None) -> None:
-        self.running -= 1
-
-    def tick(self) -> None:
-        self.look()
 
 
 class LongStudy:
@@ -61,7 +40,7 @@ class LongStudy:
             (root / name).symlink_to(ROOT / name)
         (root / "data").symlink_to(project.root / "data")
         self.params = load_params()
-        self.means = Means(snapshot.take(root), root / "data", 2, (), Cluster(), upload=False)
+        self.means = Means(snapshot.take(root), root / "data", 2, (), Cluster())
 
     def job(self, path: str) -> Job:
         return make_job(self.params, find_cell(self.params, path))
@@ -76,10 +55,6 @@ def pid_of(job: Job) -> int:
     return int((job.folder / "lock").read_text())
 
 
-def alive(pid: int) -> bool:
-    return Path(f"/proc/{pid}/stat").exists() and Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
-
-
 def test_a_killed_cell_costs_itself_alone_and_goes_on_next_time(long_study) -> None:
     study = long_study(40)
     jobs = [study.job(path) for path in (CELL, "ptbxl/supervised/60/1", "ptbxl/safeecgmatch/60/1")]
@@ -91,12 +66,13 @@ def test_a_killed_cell_costs_itself_alone_and_goes_on_next_time(long_study) -> N
             kills.append(1)
 
     kills: list[int] = []
-    report = Watcher(kill_once)
+    report = Heard(kill_once)
     failures = local.launch(jobs, report, study.means)
     assert [(failure.job, failure.reason) for failure in failures] == [(victim, "killed by signal 9 (SIGKILL)")]
-    assert report.most == 2 and report.running == 0
+    assert report.most == 2 and not report.running
+    assert not [event for event in report.events if "queued" in event], "nothing is requeued on this machine"
     assert all(Scratch(job.folder).problem() == "" for job in jobs[1:])
-    again = Watcher()
+    again = Heard()
     assert local.launch([study.job(job.name) for job in jobs], again, study.means) == []
     assert Scratch(victim.folder).problem() == "" and study.job(CELL).uid == victim.uid
     assert "iterations" not in jobs[1].log.read_text(), "a finished cell was trained a second time"
@@ -111,7 +87,7 @@ def test_an_interrupt_lets_cells_write_a_checkpoint_and_leaves_nobody(long_study
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        local.launch([job], Watcher(interrupt), study.means)
+        local.launch([job], Heard(interrupt), study.means)
     assert Scratch(job.folder).checkpoint.exists() and not alive(pid_of(job))
     assert "run the same command again to go on" in last_lines(job.log, 1)[0]
 
@@ -128,7 +104,7 @@ def test_cells_end_themselves_where_the_fork_server_is_killed(long_study) -> Non
             os.kill(killed[0], signal.SIGKILL)
 
     killed: list[int] = []
-    [failure] = local.launch([job], Watcher(kill_the_fork_server), study.means)
+    [failure] = local.launch([job], Heard(kill_the_fork_server), study.means)
     assert failure.job == job and failure.reason.startswith("exit status")
     wait_for(lambda: not alive(pid_of(job)), seconds=60)
     assert Scratch(job.folder).checkpoint.exists()
@@ -149,6 +125,6 @@ def test_cells_end_themselves_where_the_command_is_killed(project: Project) -> N
 
 def test_a_cell_whose_data_changed_after_submission_refuses(long_study, tmp_path: Path) -> None:
     study = long_study(4)
-    asked = command(replace(study.job(CELL), folder=tmp_path / "another", log=tmp_path / "log"), study.means)
-    assert asked.start().wait() == 1
-    assert "changed after submission; submit it again" in asked.log.read_text()
+    job = replace(study.job(CELL), folder=tmp_path / "another", log=tmp_path / "log")
+    assert start(job, study.means).wait() == 1
+    assert "changed after submission; submit it again" in job.log.read_text()

@@ -1,4 +1,4 @@
-"""`safeecgmatch run`: a plan from targets, its order, the GPUs that it takes, and what it says about failed cells."""
+"""`safeecgmatch run`: its plan from targets, the order, launchers, GPUs and hours, and what is said of failed cells."""
 
 from __future__ import annotations
 
@@ -6,20 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from safeecgmatch.cells import cells, find_cell
+from safeecgmatch.cells import Cell, cells, find_cell
 from safeecgmatch.config import load_params
 from safeecgmatch.errors import UserError
-from safeecgmatch.launching import dvc
+from safeecgmatch.files import write_json
+from safeecgmatch.launching import dvc, jobs, local
 from safeecgmatch.launching import run as running
-from safeecgmatch.launching.cluster import Cluster
-from safeecgmatch.launching.jobs import Failure
+from safeecgmatch.launching.cluster import Cluster, load_cluster
+from safeecgmatch.launching.jobs import Failure, failure_of, last_lines
 from safeecgmatch.launching.run import (
     How,
     Plan,
-    cells_at_once,
-    choose_gpus,
     describe_failures,
+    launcher,
     make_plan,
+    seconds_of_training,
+    settled,
     shared_stages,
 )
 from tests.conftest import ROOT
@@ -68,6 +70,14 @@ def test_no_stages_mean_nothing_and_not_everything(monkeypatch: pytest.MonkeyPat
     dvc.reproduce([])
 
 
+def test_what_dvc_lock_says_of_some_stages_is_forgotten_and_nothing_else() -> None:
+    entry = "  {}:\n    cmd: python stages/x.py\n    outs:\n    - path: runs/x\n      md5: 1\n"
+    names = ("code", "train@ptbxl-fixmatch-60-1", "train@ptbxl-fixmatch-60-10", "tables")
+    text = "schema: '2.0'\nstages:\n" + "".join(map(entry.format, names))
+    assert dvc.without(text, []) == text
+    assert dvc.without(text, ["train@ptbxl-fixmatch-60-1"]) == text.replace(entry.format(names[1]), "")
+
+
 def test_the_first_seed_of_everything_comes_first_and_the_most_unseen_before() -> None:
     ordered = [(cell.seed, cell.ood) for cell in make_plan(load_params(ROOT / "params.yaml"), []).cells]
     assert ordered == sorted(ordered, key=lambda pair: (pair[0], -pair[1]))
@@ -95,10 +105,10 @@ def test_one_cell_per_gpu(monkeypatch, device: str, visible: str | None, asked: 
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     if isinstance(chosen, str):
         with pytest.raises(UserError, match=chosen):
-            choose_gpus(params, how)
+            settled(how, params)
     else:
-        gpus = choose_gpus(params, how)
-        assert gpus == chosen and (not gpus or cells_at_once(params, how, gpus) == len(gpus))
+        gpus = settled(how, params).gpus
+        assert gpus == chosen and (not gpus or settled(how, params).jobs == len(gpus))
 
 
 def test_failures_are_told_with_the_end_of_their_logs(tmp_path: Path) -> None:
@@ -108,3 +118,63 @@ def test_failures_are_told_with_the_end_of_their_logs(tmp_path: Path) -> None:
     text = describe_failures([Failure(bad, "exit status 1")], plan)
     assert "ptbxl/fixmatch/60/1 failed (exit status 1)" in text and "    no such record" in text
     assert "1 of 2 cells failed, so evaluate and tables were not run" in text
+
+
+def test_cluster_yaml_is_documented_and_a_wrong_key_is_told(tmp_path: Path) -> None:
+    assert load_cluster(ROOT / "cluster.yaml") == load_cluster(tmp_path / "absent") == Cluster()
+    (tmp_path / "cluster.yaml").write_text("slurm: {partitoin: gpu}\n")
+    with pytest.raises(UserError, match=r"unknown key 'slurm\.partitoin'"):
+        load_cluster(tmp_path / "cluster.yaml")
+
+
+def test_an_unknown_launcher_is_told() -> None:
+    assert launcher("local") is local
+    with pytest.raises(UserError, match="There is no launcher 'abacus'"):
+        launcher("abacus")
+
+
+@pytest.mark.parametrize(("name", "package"), [("slurm", "submitit"), ("dask", "distributed")])
+def test_without_its_package_one_sentence_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, name: str, package: str
+) -> None:
+    monkeypatch.setattr(jobs, "find_spec", lambda name: None)
+    with pytest.raises(
+        UserError, match=rf"--on {name} needs the package {package}; install it with: pip install .* -e '\.\[{name}\]'"
+    ):
+        launcher(name).check(Cluster())
+
+
+def test_hours_are_estimated_from_trained_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    params = load_params(ROOT / "params.yaml")
+    iterations = params.train.iterations
+    wanted = [Cell("ptbxl", method, 60, 1) for method in ("fixmatch", "calimatch", "adello")]
+    assert seconds_of_training(wanted, params) is None
+    for method, speed in (("fixmatch", 10.0), ("calimatch", 5.0)):
+        record = {"profile": params.profile, "cell": {"method": method}, "iterations_per_second": speed}
+        write_json(tmp_path / "tracking" / method / "run.json", record)
+    write_json(tmp_path / "tracking/x/run.json", record | {"profile": "paper", "iterations_per_second": 1e-6})
+    assert seconds_of_training(wanted, params) == pytest.approx(iterations * (0.1 + 0.2 + 0.15))
+
+
+def test_last_lines_see_through_progress_bars(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    assert last_lines(log, 2) == []
+    log.write_text("first\n\n10 %\r20 %\r30 %")
+    assert last_lines(log, 2) == ["20 %", "30 %"]
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        (-9, "killed by signal 9 (SIGKILL)"),
+        (3, "exit status 3"),
+        (0, "its process ended well, but {folder} shows no result"),
+    ],
+)
+def test_an_exit_status_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int, reason: str) -> None:
+    monkeypatch.setattr(jobs, "SECONDS_FOR_A_SHARED_FOLDER", -1.0)
+    bad = job(tmp_path)
+    assert failure_of(bad, status) == Failure(bad, reason.format(folder=bad.folder))
+    (bad.folder / "finished").mkdir(parents=True)
+    assert (failure_of(bad, status) is None) == (status == 0)

@@ -11,30 +11,12 @@ import pytest
 
 from safeecgmatch.errors import UserError
 from safeecgmatch.files import read_json, write_json
-from safeecgmatch.launching import registry, slurm
+from safeecgmatch.launching import slurm
 from safeecgmatch.launching.cluster import Cluster
 from safeecgmatch.launching.cluster import Slurm as Settings
-from safeecgmatch.launching.jobs import CellCommand, Failure, Job, Means
+from safeecgmatch.launching.jobs import Failure, Means
+from tests.launching.study import Heard, running
 from tests.launching.study import job as make_job
-
-
-class Heard:
-    """A report that remembers."""
-
-    def __init__(self) -> None:
-        self.events: list[str] = []
-
-    def started(self, job: Job) -> None:
-        self.events.append(f"{job.cell.method} started")
-
-    def queued(self, job: Job) -> None:
-        self.events.append(f"{job.cell.method} queued")
-
-    def finished(self, job: Job, failure: Failure | None) -> None:
-        self.events.append(f"{job.cell.method} {'failed' if failure else 'done'}")
-
-    def tick(self) -> None:
-        pass
 
 
 @pytest.fixture
@@ -52,18 +34,10 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., N
     return put
 
 
-def test_without_submitit_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "find_spec", lambda name: None)
-    with pytest.raises(
-        UserError, match=r"needs the package submitit; install it with: pip install .* -e '\.\[slurm\]'"
-    ):
-        registry.check("slurm", Cluster())
-
-
 def test_without_slurm_one_sentence(programs: Callable[..., None]) -> None:
     pytest.importorskip("submitit")
     with pytest.raises(UserError, match="needs SLURM's sbatch, which is not here: run this on a login node"):
-        registry.check("slurm", Cluster())
+        slurm.check(Cluster())
 
 
 def test_a_controller_that_does_not_answer_gives_one_sentence(
@@ -72,11 +46,11 @@ def test_a_controller_that_does_not_answer_gives_one_sentence(
     pytest.importorskip("submitit")
     programs(sbatch="", scancel="", scontrol="", srun="", squeue="echo no contact >&2; exit 1")
     with pytest.raises(UserError, match=r"SLURM does not answer \(no contact\)"):
-        registry.check("slurm", Cluster())
+        slurm.check(Cluster())
     programs(squeue="exec /bin/sleep 60")
     monkeypatch.setattr(slurm, "SECONDS_FOR_AN_ANSWER", 0.2)
     with pytest.raises(UserError, match="squeue said nothing in 0 s"):
-        registry.check("slurm", Cluster())
+        slurm.check(Cluster())
 
 
 @pytest.mark.parametrize(
@@ -88,7 +62,7 @@ def test_without_accounts_it_goes_on_and_a_failure_points_to_its_log(
 ) -> None:
     pytest.importorskip("submitit")
     programs(sbatch="", scancel="", scontrol="", srun="", squeue="", **sacct)
-    registry.check("slurm", Cluster())
+    slurm.check(Cluster())
     words = f"SLURM job 7_1 ended without a result; why, its log may tell ({reason})"
     assert slurm.why_it_ended("7_1") == words
 
@@ -108,7 +82,7 @@ def test_the_submission_asks_for_what_cluster_yaml_says_and_is_noted(
     programs(srun="", sbatch=f'while read -r line; do echo "$line"; done < $1 > {tmp_path}/script; echo job 5')
     settings = Settings(partition="gpu", account="heart", gpus=1, cpus=4, memory="16GB", minutes=90)
     settings.options["qos"] = "long"
-    means = Means(tmp_path / "snap", tmp_path / "data", 8, (), Cluster(slurm=settings), False)
+    means = Means(tmp_path / "snap", tmp_path / "data", 8, (), Cluster(slurm=settings))
     jobs = [make_job(tmp_path, f"method{number}") for number in range(20)]
     assert slurm.submit(jobs, means) == {job: f"5_{number}" for number, job in enumerate(jobs)}
     assert read_json(jobs[3].folder / slurm.NOTE) == {"id": "5_3", "name": "safeecgmatch-snap"}
@@ -180,11 +154,15 @@ def test_only_a_live_job_of_the_same_submission_is_joined(tmp_path: Path) -> Non
 TASK = """
 import os, signal, sys
 from pathlib import Path
-from safeecgmatch.launching.jobs import CellCommand
+from safeecgmatch.cells import Cell
+from safeecgmatch.launching import jobs
+from safeecgmatch.launching.cluster import Cluster
 from safeecgmatch.launching.slurm import SlurmTask
 cell = "import os, signal, time; signal.signal(signal.SIGTERM, lambda *_: os._exit({status}));"
 cell += "os.kill(os.getppid(), signal.SIGUSR2); time.sleep(60)"
-task = SlurmTask(CellCommand([sys.executable, "-c", cell], {{}}, Path.cwd(), Path("log")))
+jobs.arguments = lambda job, means: [sys.executable, "-c", cell]
+job = jobs.Job(Cell("ptbxl", "fixmatch", 60, 1), Path("fixmatch"), "uid", Path("log"))
+task = SlurmTask(job, jobs.Means(Path.cwd(), Path("data"), 1, (), Cluster()))
 signal.signal(signal.SIGUSR2, lambda *_: print("again:", task.checkpoint().function == task, flush=True))
 task()
 """
@@ -201,10 +179,11 @@ def test_a_warning_before_the_time_limit_stops_the_cell_and_asks_for_another_tur
 
 
 @pytest.mark.parametrize(("code", "status"), [("raise SystemExit(3)", 3), ("import os; os.kill(os.getpid(), 9)", 137)])
-def test_a_task_ends_with_the_status_of_its_cell(tmp_path: Path, code: str, status: int) -> None:
-    arguments = [sys.executable, "-c", f"print('said'); {code}"]
-    asked = CellCommand(arguments, {"PYTHONUNBUFFERED": "1"}, tmp_path, tmp_path / "log")
+def test_a_task_ends_with_the_status_of_its_cell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, status: int
+) -> None:
+    job, means = running(f"print('said'); {code}", tmp_path, monkeypatch)
     with pytest.raises(SystemExit) as stop:
-        slurm.SlurmTask(asked)()
+        slurm.SlurmTask(job, means)()
     assert stop.value.code == status
-    assert (tmp_path / "log").read_text() == "said\n"
+    assert job.log.read_text() == "said\n"

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+
+import psutil
 
 PROGRAMS = {
     "slurm-wlm": ("slurmctld", "slurmd", "sbatch", "squeue", "sacctmgr"),
@@ -220,17 +222,14 @@ def answers(port: int) -> bool:
 
 def end(pid: int) -> None:
     """SIGTERM, and SIGKILL to what is still there after ten seconds."""
-    for number, tries in ((signal.SIGTERM, 50), (signal.SIGKILL, 50)):
-        for _ in range(tries):
-            try:
-                os.kill(pid, number)
-                if os.waitpid(pid, os.WNOHANG)[0]:
-                    return
-            except ProcessLookupError:
-                return
-            except ChildProcessError:  # started by another process: nothing to collect
-                pass
-            time.sleep(0.2)
+    with suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        process.terminate()
+        try:
+            process.wait(10)
+        except psutil.TimeoutExpired:
+            process.kill()
+            process.wait(10)
 
 
 if __name__ == "__main__":

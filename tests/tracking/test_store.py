@@ -1,4 +1,4 @@
-"""What a run and an experiment hold."""
+"""Where the store is, and what a run and an experiment hold."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from safeecgmatch.tracking.address import ensure_store, tracking_uri
 from safeecgmatch.tracking.store import Store
 from tests.tracking.written import EXPERIMENT, make_config, make_record, runs
 
@@ -43,3 +44,13 @@ def test_a_store_that_was_moved_says_once_where_its_artifacts_are(
     told = capsys.readouterr().err
     assert told.count("was copied or moved") == 1 and told.count("\n") == 1
     assert f"{project}/mlartifacts/{EXPERIMENT}" in told and f"{moved}/mlartifacts" in told and "backfill" in told
+
+
+def test_the_store_follows_dvc_root_and_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setenv("DVC_ROOT", str(tmp_path))
+    assert tracking_uri() == f"sqlite:///{tmp_path / 'mlflow.db'}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")
+    assert tracking_uri() == "http://127.0.0.1:5000"
+    ensure_store()  # a server's store is its own business
+    assert not list(tmp_path.iterdir())

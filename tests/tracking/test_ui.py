@@ -98,9 +98,9 @@ def test_the_ui_shows_the_store_and_links_to_comparisons(
         text = "".join(lines)
         assert f"MLflow UI: http://127.0.0.1:{port}" in text and "test ACC and ECE by method, ptbxl" in text
         [run] = Store().runs(EXPERIMENT, "")
-        page = f"http://127.0.0.1:{port}/get-artifact?run_uuid={run.info.run_id}&path=reliability.png"
+        page = f"http://127.0.0.1:{port}/get-artifact?run_uuid={run.info.run_id}&path=reliability.svg"
         with urllib.request.urlopen(page, timeout=60) as answer:
-            assert answer.read(8) == b"\x89PNG\r\n\x1a\n"
+            assert answer.read(4) == b"<svg"
     finally:
         process.send_signal(2)
         process.wait()

@@ -119,12 +119,12 @@ def test_one_bad_cell_is_told_and_keeps_no_other_from_the_store(
     bad.scratch.record.write_text("{")
     good.finish()
     following = Following()
-    following.uploads = [Upload(Store(), cell.scratch) for cell in (bad, good)]
-    assert not following.look()
+    following.uploads = [Upload(cell.scratch) for cell in (bad, good)]
+    assert not following.look(Store())
     assert "record.json is damaged" in capsys.readouterr().err
     monkeypatch.setattr(uploader, "SECONDS_AFTER_TROUBLE", 0.0)
     following.not_before = 0.0
-    following.look()
+    following.look(Store())
     assert [run.info.status for run in runs()] == ["FINISHED"]
 
 

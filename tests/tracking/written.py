@@ -88,8 +88,7 @@ class Training:
             write_json(folder / "run.json", record)
 
     def adopt(self) -> dict[str, Any]:
-        adopted, sentence = adopt(self.path, self.config)
-        assert adopted, sentence
+        assert adopt(self.path, self.config)
         return read_json(Path("tracking", self.path, "run.json"))
 
 
@@ -142,4 +141,4 @@ def assert_complete(run: Any) -> None:
     assert (used.dataset.name, used.dataset.digest) == (params["cell.dataset"], "d")
     assert run.data.tags["branch"] == "main" and run.data.tags["weights_md5"] == md5(WEIGHTS).hexdigest()
     artifacts = {artifact.path for artifact in Store().client.list_artifacts(run.info.run_id)}
-    assert artifacts == {"config.yaml", "reliability.png"}
+    assert artifacts == {"config.yaml", "reliability.svg"}

@@ -29,15 +29,15 @@ def take_over_only() -> bool:
     return TAKE_OVER_ONLY in os.environ
 
 
-def adopt(path: str, config: Mapping[str, Any], upload: bool = False) -> tuple[bool, str]:
-    """Whether a finished result of this very config was taken over, and a sentence about it (or none).
+def adopt(path: str, config: Mapping[str, Any], upload: bool = False) -> bool:
+    """Whether a finished result of this very config was taken over; what else there is and is not used is told.
 
     With `upload`, one that was trained where MLflow could not be reached is sent there first.
     """
     scratch = Scratch.of(path, config["fingerprint"])
-    good, sentence = scratch.verify()
-    if not good:
-        return False, sentence or refusal(scratch, config)
+    if not scratch.verify():
+        tell_of_others(scratch, config)
+        return False
     if upload and not scratch.is_logged():
         from safeecgmatch.tracking.uploader import Following
 
@@ -47,7 +47,7 @@ def adopt(path: str, config: Mapping[str, Any], upload: bool = False) -> tuple[b
         shutil.copytree(scratch.finished / "run", partial, copy_function=link_or_copy)
     known = read_json(scratch.mlflow) if scratch.mlflow.exists() else {"run_id": None, "logged": False}
     write_json(Path("tracking", path, "run.json"), read_json(scratch.finished / "run.json") | known)
-    return True, f"{path}: trained before with the same params, code and data; taken over from scratch."
+    return True
 
 
 def waiting(params: Params, cell: Cell) -> Path | None:
@@ -65,35 +65,35 @@ def link_or_copy(source: str, target: str) -> None:
         shutil.copy2(source, target)
 
 
-def refusal(scratch: Scratch, config: Mapping[str, Any]) -> str:
+def tell_of_others(scratch: Scratch, config: Mapping[str, Any]) -> None:
     """What else was begun or finished for this cell, and why it is not used."""
     others = [Scratch(folder) for folder in scratch.folder.parent.glob("*") if folder != scratch.folder]
     begun = [other for other in others if other.finished.is_dir() or other.checkpoint.exists()]
     begun = [other for other in begun if other.config.exists() and other.record.exists()]
-    if not begun:
-        return ""
-    newest = max(begun, key=lambda other: other.record.stat().st_mtime_ns)
-    what = "a finished result" if newest.finished.is_dir() else "a checkpoint"
-    return f"{newest.folder} holds {what} of {difference(newest, config)}; it is not used."
+    if begun:
+        newest = max(begun, key=lambda other: other.record.stat().st_mtime_ns)
+        what = "a finished result" if newest.finished.is_dir() else "a checkpoint"
+        print(f"{newest.folder} holds {what} of {difference(newest, config)}; it is not used.", flush=True)
 
 
 def difference(other: Scratch, config: Mapping[str, Any]) -> str:
     """Which of params, code and data differ, with the first keys and modules that do."""
-    theirs, ours = ({k: v for k, v in c.items() if k not in NO_PARAMS} for c in (read_yaml(other.config), config))
-    parts = []
-    old, new = flat(theirs), flat(ours)
-    keys = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
+    old, new = (
+        flat({key: value for key, value in content.items() if key not in NO_PARAMS})
+        for content in (read_yaml(other.config), config)
+    )
+    keys = differing(old, new)
     params = [key for key in keys if not key.startswith("data.")]
-    if params:
-        values = [f"{key} is {old.get(key, 'absent')}, wanted {new.get(key, 'absent')}" for key in params]
-        parts.append(f"other params ({short(values)})")
-    if len(params) < len(keys):
-        parts.append("other data")
-    their_code, our_code = read_json(other.record)["code"], code_of(config["module"])
-    modules = sorted(m for m in their_code.keys() | our_code.keys() if their_code.get(m) != our_code.get(m))
-    if modules:
-        parts.append(f"other code ({short(modules)})")
+    modules = differing(read_json(other.record)["code"], code_of(config["module"]))
+    values = [f"{key} is {old.get(key, 'absent')}, wanted {new.get(key, 'absent')}" for key in params]
+    parts = [f"other params ({short(values)})"] if params else []
+    parts += ["other data"] if len(params) < len(keys) else []
+    parts += [f"other code ({short(modules)})"] if modules else []
     return " and ".join(parts) or "another format"
+
+
+def differing(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
+    return sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
 
 
 def short(items: list[str]) -> str:

@@ -21,16 +21,15 @@ from safeecgmatch.files import write_text
 from safeecgmatch.launching.board import Board
 from safeecgmatch.launching.cluster import Cluster, load_cluster
 from safeecgmatch.launching.jobs import (
-    CellCommand,
     Detached,
     Failure,
     Job,
     Means,
-    command,
     failure_of,
+    need,
     one_line,
+    start,
 )
-from safeecgmatch.launching.registry import need
 from safeecgmatch.launching.scratch import scratch_root
 
 if TYPE_CHECKING:
@@ -128,16 +127,16 @@ def submit(client: Client, job: Job, means: Means) -> Future:
         return client.get_dataset(name)
     job.log.unlink(missing_ok=True)
     write_text(job.folder / NOTE, name)
-    task = client.submit(train, command(job, means), job.folder / NOTE, key=name, pure=False)
+    task = client.submit(train, job, means, key=name, pure=False)
     client.publish_dataset(task, name=name)
     return task
 
 
-def train(asked: CellCommand, note: Path) -> int:
+def train(job: Job, means: Means) -> int:
     """The task, on a worker: the cell as a process of its own; its exit status."""
-    process = asked.start(own_session=True)  # Ctrl-C in the worker's terminal is not meant for the cell
+    process = start(job, means, own_session=True)  # Ctrl-C in the worker's terminal is not meant for the cell
     while process.poll() is None:
-        if not note.exists():
+        if not (job.folder / NOTE).exists():
             process.terminate()  # withdrawn; the checkpoint stays
         time.sleep(SECONDS_BETWEEN_LOOKS)
     return process.returncode

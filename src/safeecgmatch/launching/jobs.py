@@ -7,16 +7,16 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from signal import Signals
 
 from safeecgmatch.cells import Cell
+from safeecgmatch.errors import UserError
 from safeecgmatch.launching.cluster import Cluster
 from safeecgmatch.launching.scratch import Scratch
 
 SECONDS_FOR_A_SHARED_FOLDER = 15.0  # until it shows what another machine has written
-
-PASSED_ON = ("MLFLOW_TRACKING_URI",)  # of the environment here; passwords are set where cells run
 
 
 @dataclass(frozen=True)
@@ -48,49 +48,50 @@ class Means:
     at_once: int
     gpus: tuple[str, ...]  # one cell each; empty: no cell is bound to a GPU
     cluster: Cluster
-    upload: bool  # cells upload to MLflow themselves; otherwise the launching process follows their files
+    # To which cells upload themselves (passwords are set where they run); without it the launching process uploads.
+    server: str = ""
 
 
 class Detached(Exception):
     """An interrupt ended the waiting while jobs go on; the text says how to look again and how to cancel."""
 
 
-@dataclass(frozen=True)
-class CellCommand:
-    """The process that trains a job; status 0 means that the finished result is in the job's folder."""
+def start(job: Job, means: Means, own_session: bool = False) -> subprocess.Popen[bytes]:
+    """The process that trains `job`, on the machine that calls this; status 0 means that the finished result is there.
 
-    arguments: list[str]
-    environment: dict[str, str]  # added to that of the machine
-    snapshot: Path
-    log: Path
-
-    def start(self, own_session: bool = False) -> subprocess.Popen[bytes]:
-        """What it prints is added to the log of earlier starts, so a submission begins with an empty log."""
-        parent = {"SAFEECGMATCH_PARENT": str(os.getpid())}
-        self.log.parent.mkdir(parents=True, exist_ok=True)
-        with self.log.open("ab") as log:
-            return subprocess.Popen(
-                self.arguments,
-                env=os.environ | self.environment | parent,
-                cwd=self.snapshot,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=own_session,
-            )
+    What it prints is added to the log of earlier starts, so a submission begins with an empty log.
+    """
+    own = {"SAFEECGMATCH_PARENT": str(os.getpid())}
+    own |= {"MLFLOW_TRACKING_URI": means.server} if means.server else {}
+    job.log.parent.mkdir(parents=True, exist_ok=True)
+    with job.log.open("ab") as log:
+        return subprocess.Popen(
+            arguments(job, means),
+            env=os.environ | environment(means.snapshot) | own,
+            cwd=means.snapshot,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=own_session,
+        )
 
 
-def command(job: Job, means: Means) -> CellCommand:
-    arguments = [sys.executable, "-m", "safeecgmatch.launching.train_cell", job.name]
-    arguments += ["--folder", str(job.folder), "--data", str(means.data), "--uid", job.uid]
-    arguments += ["--upload"] if means.upload else []
-    passed_on = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-    return CellCommand(arguments, environment(means.snapshot) | passed_on, means.snapshot, job.log)
+def arguments(job: Job, means: Means) -> list[str]:
+    asked = ["--folder", str(job.folder), "--data", str(means.data), "--uid", job.uid]
+    asked += ["--upload"] if means.server else []
+    return [sys.executable, "-m", "safeecgmatch.launching.train_cell", job.name, *asked]
 
 
 def environment(snapshot: Path) -> dict[str, str]:
     """What makes Python import the snapshot's code, whatever is installed."""
     search = [str(snapshot / "src"), os.environ.get("PYTHONPATH", "")]
     return {"PYTHONPATH": os.pathsep.join(filter(None, search)), "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
+
+
+def need(package: str, extra: str) -> None:
+    """One sentence where a launcher's package is not installed."""
+    if find_spec(package) is None:
+        how = f"pip install -c constraints.txt -e '.[{extra}]'"
+        raise UserError(f"--on {extra} needs the package {package}; install it with: {how}")
 
 
 def failure_of(job: Job, status: int) -> Failure | None:

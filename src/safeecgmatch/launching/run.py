@@ -11,27 +11,32 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from importlib import import_module
 from pathlib import Path
+from statistics import fmean
+from types import ModuleType
 
 from safeecgmatch.cells import Cell, cells
 from safeecgmatch.config import Params
 from safeecgmatch.engine.fingerprint import SOURCES, resolve
 from safeecgmatch.errors import UserError
+from safeecgmatch.files import read_json
 from safeecgmatch.launching import dvc, snapshot
 from safeecgmatch.launching.board import Board
 from safeecgmatch.launching.cluster import Cluster
-from safeecgmatch.launching.estimate import seconds_of, trained_before
 from safeecgmatch.launching.jobs import Detached, Failure, Job, Means, last_lines
-from safeecgmatch.launching.registry import check, launcher
 from safeecgmatch.launching.scratch import Scratch, scratch_root
 from safeecgmatch.progress import duration
 from safeecgmatch.tracking.address import is_remote, tracking_uri
+from safeecgmatch.tracking.record import RECORD_FILE
 from safeecgmatch.tracking.uploader import Following
 
+LAUNCHERS = ("local", "slurm", "dask")
 AFTER_CELLS = ("evaluate", "tables")
 LINES_OF_A_FAILED_LOG = 15
 
@@ -95,6 +100,16 @@ def in_order(asked: Sequence[Cell], params: Params) -> list[Cell]:
     return sorted(asked, key=lambda cell: (params.grid.seeds.index(cell.seed), -cell.ood))
 
 
+def launcher(name: str) -> ModuleType:
+    """The launcher's module, which is imported when it is asked for: its extra is needed only then.
+
+    `check(cluster)` is one sentence where it cannot work here, `launch(jobs, board, means)` returns the failed jobs.
+    """
+    if name not in LAUNCHERS:
+        raise UserError(f"There is no launcher '{name}'; those that exist are {', '.join(LAUNCHERS)}.")
+    return import_module(f"safeecgmatch.launching.{name}")
+
+
 @contextmanager
 def alone() -> Iterator[None]:
     """One launching process in a project at a time."""
@@ -110,15 +125,15 @@ def alone() -> Iterator[None]:
 def carry_out(plan: Plan, params: Params, how: How) -> list[Failure]:
     """Returns the failed cells, after which nothing that depends on cells is run."""
     launcher(how.on)  # a wrong name is an error in a dry run too
-    gpus = choose_gpus(params, how) if how.on == "local" else ()
+    how = settled(how, params)
     if Path("src").resolve() != SOURCES:
         raise UserError(
             f"This command runs the code in {SOURCES}, not that of this folder: pip install -e . here first."
         )
     if how.dry_run:
-        print(preview(plan, params, how, gpus))
+        print(preview(plan, params, how))
         return []
-    check(how.on, how.cluster)
+    launcher(how.on).check(how.cluster)
     with alone():
         dvc.recover()
         stale = dvc.stale_stages()
@@ -130,9 +145,8 @@ def carry_out(plan: Plan, params: Params, how: How) -> list[Failure]:
         for job in work.recorded:  # also what `dvc repro` has recorded, which removes no scratch
             Scratch(job.folder).discard()
         for job in work.todo:
-            if sentence := Scratch(job.folder).verify()[1]:
-                print(sentence, flush=True)
-        failures = train(work, params, how, gpus) if work.todo or work.done else []
+            Scratch(job.folder).verify()  # what is no good is told before it is trained again
+        failures = train(work, params, how) if work.todo or work.done else []
         take_over(plan, stale, work, failures)
     return failures
 
@@ -165,7 +179,7 @@ def sort_out(plan: Plan, params: Params, stale: Collection[str]) -> Work:
     return work
 
 
-def preview(plan: Plan, params: Params, how: How, gpus: tuple[str, ...]) -> str:
+def preview(plan: Plan, params: Params, how: How) -> str:
     """What would be done, as far as it is known without doing anything."""
     stale = dvc.stale_stages()
     if shared := stale_shared(stale, params):
@@ -177,7 +191,7 @@ def preview(plan: Plan, params: Params, how: How, gpus: tuple[str, ...]) -> str:
     else:
         work = sort_out(plan, params, stale)
         todo, head = [job.cell for job in work.todo], str(work)
-    return f"{head}\n{describe_submission(todo, params, how, gpus)}"
+    return f"{head}\n{describe_submission(todo, params, how)}"
 
 
 def stale_shared(stale: Collection[str], params: Params) -> list[str]:
@@ -189,24 +203,23 @@ def make_job(params: Params, cell: Cell) -> Job:
     return Job(cell, scratch.folder, scratch.uid(), scratch_root() / "logs" / f"{cell.stage}.log")
 
 
-def train(work: Work, params: Params, how: How, gpus: tuple[str, ...]) -> list[Failure]:
+def train(work: Work, params: Params, how: How) -> list[Failure]:
     """Leave every job finished in scratch and, as far as MLflow answers, uploaded."""
     failures: list[Failure] = []
     copy = snapshot.take(Path.cwd())
-    upload = how.on != "local" and is_remote(tracking_uri())
-    means = Means(copy, Path("data").resolve(), cells_at_once(params, how, gpus), gpus, how.cluster, upload)
-    launch = launcher(how.on)
+    server = tracking_uri() if how.on != "local" and is_remote(tracking_uri()) else ""
+    means = Means(copy, Path("data").resolve(), how.jobs, how.gpus, how.cluster, server)
     with Following(killed_if_unfinished=how.on == "local") as uploader:
-        for job in [*work.done, *([] if upload else work.todo)]:
+        for job in [*work.done, *([] if server else work.todo)]:
             uploader.follow(Scratch(job.folder))
         if work.todo:
             try:
                 with Board(work.todo, params.train.iterations) as report:
-                    failures = launch(work.todo, report, means)
+                    failures = launcher(how.on).launch(work.todo, report, means)
             except Detached as going_on:
                 print(going_on, file=sys.stderr, flush=True)  # now: what there is to upload may take a while
                 raise
-        for job in work.todo if upload else []:
+        for job in work.todo if server else []:
             if Scratch(job.folder).finished.is_dir() and not Scratch(job.folder).is_logged():
                 uploader.follow(Scratch(job.folder))  # its worker did not reach the server
     if how.on == "local":  # on a cluster, cells of another command may still wait for it
@@ -222,7 +235,8 @@ def take_over(plan: Plan, stale: Collection[str], work: Work, failures: Sequence
     if not good and not set(after).intersection(stale):
         return
     try:
-        dvc.reproduce(after or [job.cell.stage for job in good])  # what comes after cells needs all of them
+        anew = [job.cell.stage for job in good if job not in work.restorable]
+        dvc.reproduce(after or [job.cell.stage for job in good], anew)  # what comes after cells needs all of them
     except dvc.StagesFailed:
         for job in work.restorable:  # its run cache may have lost them: next time they are trained
             Scratch(job.folder).recorded.unlink()
@@ -231,14 +245,14 @@ def take_over(plan: Plan, stale: Collection[str], work: Work, failures: Sequence
         Scratch(job.folder).discard()
 
 
-def cells_at_once(params: Params, how: How, gpus: Sequence[str]) -> int:
-    """0: as many as the cluster starts."""
+def settled(how: How, params: Params) -> How:
+    """With the GPUs to train on, and how many cells at a time; 0 are as many as the cluster starts."""
     asked = how.jobs or how.cluster.cells_at_once
     if how.on != "local":
-        return asked
-    if gpus:
-        return min(asked or len(gpus), len(gpus))
-    return asked or max(1, (os.cpu_count() or 1) // params.train.threads)
+        return replace(how, jobs=asked, gpus=())
+    gpus = choose_gpus(params, how)
+    most = len(gpus) or max(1, (os.cpu_count() or 1) // params.train.threads)
+    return replace(how, jobs=min(asked, most) if asked and gpus else asked or most, gpus=gpus)
 
 
 def choose_gpus(params: Params, how: How) -> tuple[str, ...]:
@@ -263,18 +277,32 @@ def gpu_count() -> int:
     return int(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
 
 
-def describe_submission(todo: Sequence[Cell], params: Params, how: How, gpus: tuple[str, ...]) -> str:
+def describe_submission(todo: Sequence[Cell], params: Params, how: How) -> str:
     """What would be submitted, in its order, with the time that it will take as far as trained cells tell."""
-    at_once = cells_at_once(params, how, gpus)
-    seconds = seconds_of(todo, params.train.iterations, trained_before(Path(), params.profile))
-    head = f"On {how.on}, {at_once or 'as many as the cluster starts'} at a time:"
+    seconds = seconds_of_training(todo, params)
+    head = f"On {how.on}, {how.jobs or 'as many as the cluster starts'} at a time:"
     lines = [head, *(f"  {cell.stage:48} {cell.path}" for cell in todo)]
     if seconds is None:
         lines.append("No cell of this profile was trained yet, so there is no estimate of the hours.")
     else:
-        spread = f", {duration(seconds / at_once)} of waiting" if at_once else ""
+        spread = f", {duration(seconds / how.jobs)} of waiting" if how.jobs else ""
         lines.append(f"About {seconds / 3600:.2f} hours of training{spread}, by the speed of cells already trained.")
     return "\n".join(lines)
+
+
+def seconds_of_training(todo: Sequence[Cell], params: Params) -> float | None:
+    """One cell after the other, by the cells of this profile below tracking/; None if there are none.
+
+    A method that was never trained is taken to be like the mean of the others.
+    """
+    seen: dict[str, list[float]] = defaultdict(list)  # seconds of an iteration, by method
+    for record in map(read_json, sorted(Path("tracking").rglob(RECORD_FILE))):
+        if record["profile"] == params.profile:
+            seen[record["cell"]["method"]].append(1 / record["iterations_per_second"])
+    if not seen:
+        return None
+    speeds = {method: fmean(values) for method, values in seen.items()}
+    return params.train.iterations * sum(speeds.get(cell.method, fmean(speeds.values())) for cell in todo)
 
 
 def describe_failures(failures: Sequence[Failure], plan: Plan) -> str:

@@ -87,16 +87,16 @@ class Scratch:
             files = {name: sha256_of(partial / name) for name in _files(partial)}
             write_json(partial / SEAL, {"fingerprint": fingerprint, "files": files})
 
-    def verify(self) -> tuple[bool, str]:
-        """Whether there is a good finished result; a bad one is set aside, for which there is a sentence."""
+    def verify(self) -> bool:
+        """Whether there is a good finished result; a bad one is set aside, and told."""
         if not self.finished.is_dir():
-            return False, ""
-        problem = self.problem()
-        if problem:
+            return False
+        if problem := self.problem():
             rejected = self.folder / "rejected"
             shutil.rmtree(rejected, ignore_errors=True)
             self.finished.replace(rejected)
-        return not problem, f"The finished result in {self.folder} {problem}; it is not used." if problem else ""
+            print(f"The finished result in {self.folder} {problem}; it is not used.", flush=True)
+        return not problem
 
     def problem(self) -> str:
         """Why the finished result must not be used, as the end of a sentence; "" for a good one."""

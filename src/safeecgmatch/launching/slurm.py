@@ -28,8 +28,7 @@ from safeecgmatch.errors import UserError
 from safeecgmatch.files import read_json, write_json
 from safeecgmatch.launching.board import Board
 from safeecgmatch.launching.cluster import Cluster
-from safeecgmatch.launching.jobs import CellCommand, Detached, Failure, Job, Means, command, one_line
-from safeecgmatch.launching.registry import need
+from safeecgmatch.launching.jobs import Detached, Failure, Job, Means, need, one_line, start
 from safeecgmatch.launching.scratch import Scratch, scratch_root
 
 NOTE = "slurm.json"  # in a cell's folder: the job that trains it
@@ -50,11 +49,12 @@ class NoAnswer(UserError):
 class SlurmTask:
     """What submitit runs on a node: the cell as a process of its own, from the snapshot."""
 
-    asked: CellCommand
+    job: Job
+    means: Means
     process: subprocess.Popen[bytes] | None = field(default=None, init=False, compare=False)
 
     def __call__(self) -> None:
-        self.process = self.asked.start()
+        self.process = start(self.job, self.means)
         status = self.process.wait()
         if status != 0:
             sys.exit(status if status > 0 else 128 - status)  # a shell's way to say "killed by a signal"
@@ -69,7 +69,7 @@ class SlurmTask:
             ended = os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOWAIT)
             if ended is not None and ended.si_status == 0:
                 sys.exit(0)  # it was finished at that moment: nothing to go on with
-        return DelayedSubmission(SlurmTask(self.asked))
+        return DelayedSubmission(SlurmTask(self.job, self.means))
 
 
 def check(cluster: Cluster) -> None:
@@ -124,7 +124,7 @@ def submit(jobs: Sequence[Job], means: Means) -> dict[Job, str]:
     handlers = {which: signal.signal(which, signal.SIG_IGN) for which in (signal.SIGINT, signal.SIGTERM)}
     try:
         with executor.batch():
-            submitted = [executor.submit(SlurmTask(command(job, means))) for job in jobs]
+            submitted = [executor.submit(SlurmTask(job, means)) for job in jobs]
         ids = {job: entry.job_id for job, entry in zip(jobs, submitted, strict=True)}
         for job, number in ids.items():
             write_json(job.folder / NOTE, {"id": number, "name": name})

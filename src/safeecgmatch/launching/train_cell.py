@@ -109,7 +109,7 @@ def restored(
 def train_cell(params: Params, cell: Cell, config: dict[str, Any], scratch: Scratch, data: Path, uid: str) -> None:
     """Leave the finished result of `cell`, whose resolved config is `config`, in its scratch folder."""
     with scratch.lock():
-        if scratch.verify()[0]:
+        if scratch.verify():
             return  # another process was faster
         inputs = Inputs.open(cell, data)
         checkpoint = Checkpoint(scratch.folder, config["fingerprint"])

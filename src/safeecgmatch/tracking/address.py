@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
@@ -22,7 +22,6 @@ QUIET = {  # no network but the store's own, no bars between our lines
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
 }
-SECONDS_TO_WAIT_FOR_LOCK = 300.0
 SQLITE = "sqlite:///"
 # Opening a store through the client creates the tables, migrates them and adds the default experiment.
 OPEN = "import sys, mlflow; mlflow.MlflowClient(sys.argv[1]).search_experiments(max_results=1)"
@@ -64,10 +63,10 @@ def brief(error: Exception) -> str:
 
 @contextmanager
 def lock(file: Path) -> Iterator[None]:
-    """One process at a time; the operating system frees it when its holder dies. An sqlite file is a portable lock."""
+    """One process at a time; the operating system frees it when its holder dies."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    with closing(sqlite3.connect(file, timeout=SECONDS_TO_WAIT_FOR_LOCK, isolation_level=None)) as connection:
-        connection.execute("BEGIN EXCLUSIVE")
+    with file.open("w") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
         yield
 
 

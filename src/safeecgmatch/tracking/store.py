@@ -6,8 +6,7 @@ import json
 import logging
 import sqlite3
 import sys
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,10 +20,10 @@ from safeecgmatch.cells import Cell
 from safeecgmatch.errors import UserError
 from safeecgmatch.predictions import read_arrays, reported_branch
 from safeecgmatch.tracking.address import artifact_location, brief, tracking_uri
-from safeecgmatch.tracking.diagram import draw_reliability
+from safeecgmatch.tracking.diagram import reliability_diagram
 from safeecgmatch.tracking.record import milliseconds, params, run_name, tags
 
-PARAMS_PER_CALL, METRICS_PER_CALL = 100, 1000  # MLflow's limits
+PARAMS_PER_CALL, METRICS_PER_CALL, RUNS_PER_CALL = 100, 1000, 50_000  # MLflow's limits
 SUPERSEDED = "superseded"
 COSTS = ("wall_seconds", "cpu_seconds", "iterations_per_second")
 ABOUT = {
@@ -119,15 +118,9 @@ class Store:
     def runs(self, experiment: str, condition: str) -> list[Run]:
         """The experiment's runs that fulfil `condition`, newest first; none if there is no such experiment."""
         found = self.client.get_experiment_by_name(experiment)
-        runs: list[Run] = []
-        token = None
-        while found is not None:
-            page = self.client.search_runs([found.experiment_id], condition, page_token=token)
-            runs += page
-            token = page.token
-            if not token:
-                break
-        return runs
+        if found is None:
+            return []
+        return list(self.client.search_runs([found.experiment_id], condition, max_results=RUNS_PER_CALL))
 
     def find_run(self, record: Mapping[str, Any]) -> Run | None:
         runs = self.runs(record["experiment"], f"tags.cell_uid = '{record['uid']}'")
@@ -156,12 +149,15 @@ class Store:
         points = ((name, self.client.get_metric_history(run_id, name)) for name in found.data.metrics)
         return OpenRun(run_id, False, frozenset((name, point.step) for name, history in points for point in history))
 
-    def log_metrics(self, run_id: str, entries: Iterable[Mapping[str, Any]]) -> None:
-        """Each entry is `{"step", "timestamp", "metrics"}`; the same entry twice is stored once."""
+    def log_metrics(
+        self, run_id: str, entries: Iterable[Mapping[str, Any]], present: Collection[tuple[str, int]] = ()
+    ) -> None:
+        """Each entry is `{"step", "timestamp", "metrics"}`; what is present, by name and step, is left out."""
         metrics = [
             Metric(name, value, entry["timestamp"], entry["step"])
             for entry in entries
             for name, value in entry["metrics"].items()
+            if (name, entry["step"]) not in present
         ]
         for batch in chunks(metrics, METRICS_PER_CALL):
             self.client.log_batch(run_id, metrics=batch)
@@ -176,10 +172,7 @@ class Store:
         if (folder / "predictions.npz").exists():
             predictions = read_arrays(folder / "predictions.npz")
             last_tags = {"branch": reported_branch(predictions), "weights_md5": record["weights_md5"]}
-            with tempfile.TemporaryDirectory() as scratch:
-                diagram = Path(scratch, "reliability.png")
-                draw_reliability(predictions, record["path"], diagram)
-                self.client.log_artifact(run_id, str(diagram))
+            self.client.log_text(run_id, reliability_diagram(predictions, record["path"]), "reliability.svg")
         else:
             last_tags = {"diverged": "true"}
         self.client.log_batch(run_id, tags=[RunTag(key, value) for key, value in last_tags.items()])

@@ -16,7 +16,6 @@ import time
 import traceback
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Protocol
 
@@ -50,36 +49,36 @@ class Followed(Protocol):
 class Upload:
     """One cell on its way to MLflow; `advance` sends what is new and may be repeated after any failure."""
 
-    def __init__(self, store: Store, source: Followed) -> None:
-        self.store, self.source = store, source
+    def __init__(self, source: Followed) -> None:
+        self.source = source
         self.run_id: str | None = None
         self.opened = False
         self.present: frozenset[tuple[str, int]] = frozenset()
         self.rows = 0  # of the history that were sent
         self.done = False
 
-    def advance(self) -> bool:
+    def advance(self, store: Store) -> bool:
         """Whether something of a finished cell was sent, now that all of it is."""
         if self.done or (files := self.source.files()) is None:
             return False
         record = read_json(files.record)
         if not self.opened:
-            run = self.store.open_run(record, read_yaml(files.folder / "config.yaml"))
+            run = store.open_run(record, read_yaml(files.folder / "config.yaml"))
             self.run_id, self.present, self.done, self.opened = run.run_id, run.present, run.complete, True
             if self.done:
                 return False
         assert self.run_id is not None
         entries = list(history(record, files.folder / "history.csv"))
-        self.store.log_metrics(self.run_id, (without(entry, self.present) for entry in entries[self.rows :]))
+        store.log_metrics(self.run_id, entries[self.rows :], self.present)
         self.rows = max(self.rows, len(entries))
         if files.finished:
-            self.store.finish_run(self.run_id, record, files.folder)
+            store.finish_run(self.run_id, record, files.folder)
             self.done = True
         return self.done
 
-    def give_up(self) -> None:
+    def give_up(self, store: Store) -> None:
         if self.run_id is not None and not self.done:
-            self.store.mark_killed(self.run_id)
+            store.mark_killed(self.run_id)
 
 
 def history(record: Mapping[str, object], file: Path) -> Iterator[Json]:
@@ -98,11 +97,6 @@ def history(record: Mapping[str, object], file: Path) -> Iterator[Json]:
         yield {"step": step, "timestamp": moment, "metrics": metrics}
 
 
-def without(entry: Json, present: frozenset[tuple[str, int]]) -> Json:
-    missing = {name: value for name, value in entry["metrics"].items() if (name, entry["step"]) not in present}
-    return entry | {"metrics": missing}
-
-
 def tell(error: Exception, expected: tuple[type[Exception], ...]) -> None:
     """One line about trouble with MLflow, with its place in the code where it is a fault of ours."""
     text = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {brief(error)}"
@@ -119,10 +113,9 @@ class Following:
 
     def __init__(self, killed_if_unfinished: bool = True) -> None:
         self.killed_if_unfinished = killed_if_unfinished
-        self.sources: SimpleQueue[Followed | None] = SimpleQueue()  # None: nothing will be trained any more
         self.uploads: list[Upload] = []
         self.not_before = 0.0  # after trouble
-        self.ready, self.complete = Event(), False
+        self.ready, self.ended, self.complete = Event(), Event(), False
         self.thread = Thread(target=self._run, name="mlflow", daemon=True)
 
     def __enter__(self) -> Following:
@@ -131,10 +124,10 @@ class Following:
         return self
 
     def follow(self, source: Followed) -> None:
-        self.sources.put(source)
+        self.uploads.append(Upload(source))
 
     def __exit__(self, *_: object) -> None:
-        self.sources.put(None)
+        self.ended.set()
         self.ready.wait(SECONDS_FOR_THIS_MACHINE)
         self.thread.join(SECONDS_FOR_THE_SERVER if is_remote(tracking_uri()) else SECONDS_FOR_THIS_MACHINE)
         for upload in self.uploads:
@@ -158,44 +151,29 @@ class Following:
             return tell(error, expected=(OSError,))
         finally:
             self.ready.set()
-        ended = False
-        while not ended:
-            for source in self._arrivals():
-                if source is None:
-                    ended = True
-                else:
-                    self.uploads.append(Upload(store, source))
-            if ended:
-                self.not_before = 0.0
-            self.complete = self.look()
+        while not self.ended.wait(SECONDS_BETWEEN_LOOKS):
+            self.look(store)
+        self.not_before = 0.0
+        self.complete = self.look(store)
         if self.complete and self.killed_if_unfinished:
             for upload in self.uploads:
-                upload.give_up()
+                upload.give_up(store)
 
-    def look(self) -> bool:
+    def look(self, store: Store) -> bool:
         """One round over all cells; False after trouble, which is told and pauses all of them."""
         if time.monotonic() < self.not_before:
             return False
         for upload in list(self.uploads):
             try:
-                upload.advance()
+                upload.advance(store)
             except Exception as error:  # no fault on this side may reach the training; each is told
-                tell(error, expected=(OSError, upload.store.Trouble))
+                tell(error, expected=(OSError, store.Trouble))
                 self.not_before = time.monotonic() + SECONDS_AFTER_TROUBLE
                 upload.opened = False  # opened again, it asks what arrived although the answer was lost
                 self.uploads.remove(upload)  # the others come first the next time
                 self.uploads.append(upload)
                 return False
         return True
-
-    def _arrivals(self) -> Iterator[Followed | None]:
-        """What arrives within a moment, and all that came with it."""
-        try:
-            yield self.sources.get(timeout=SECONDS_BETWEEN_LOOKS)
-            while True:
-                yield self.sources.get_nowait()
-        except Empty:
-            return
 
 
 class Stored:
@@ -232,7 +210,7 @@ def backfill(root: Path) -> tuple[int, int]:
         store = Store()
         for cell in cells:
             try:
-                uploaded += Upload(store, cell).advance()
+                uploaded += Upload(cell).advance(store)
             except (ValueError, KeyError) as error:
                 where = f"{cell.record} or a file in {cell.folder}"
                 raise UserError(f"{where} is damaged ({brief(error)}); `dvc checkout` brings it back.") from error
