@@ -11,6 +11,7 @@ import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+from safeecgmatch.tracking.address import ensure_store
 from tests.micro import ROOT, Project, micro_study
 
 MOST_WORKERS = 4  # each needs up to 1 GB
@@ -30,9 +31,21 @@ def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def launched(shared_folder: Path) -> tuple[Project, str]:
+def fresh_store(shared_folder: Path) -> Path:
+    """A folder with an empty MLflow store, which takes seconds to make."""
+    folder = shared_folder / "store"
+    folder.mkdir(exist_ok=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DVC_ROOT", str(folder))
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        ensure_store()
+    return folder
+
+
+@pytest.fixture(scope="session")
+def launched(shared_folder: Path, fresh_store: Path) -> tuple[Project, str]:
     """The micro study, run once by the launcher, and what was printed."""
-    return micro_study(shared_folder / "micro")
+    return micro_study(shared_folder / "micro", fresh_store)
 
 
 @pytest.fixture(scope="session")

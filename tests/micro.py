@@ -130,8 +130,11 @@ def make_project(root: Path) -> Project:
     return project
 
 
-def micro_study(shared: Path) -> tuple[Project, str]:
-    """The study in `shared`, trained by the first process of a test run that asks, and what its launcher printed."""
+def micro_study(shared: Path, store: Path) -> tuple[Project, str]:
+    """The study in `shared`, trained by the first process of a test run that asks, and what its launcher printed.
+
+    It begins with a copy of the MLflow store in the folder `store`.
+    """
     shared.mkdir(exist_ok=True)
     root, printed = shared / "project", shared / "printed.txt"
     with (shared / "lock").open("w") as lock:
@@ -139,6 +142,7 @@ def micro_study(shared: Path) -> tuple[Project, str]:
         if not printed.exists():
             shutil.rmtree(root, ignore_errors=True)
             project = make_project(root)
+            shutil.copytree(store, root, dirs_exist_ok=True)
             output = project.safeecgmatch("run", "--jobs", "2")
             project.commit("reproduced")
             printed.write_text(output)

@@ -7,23 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from safeecgmatch.tracking.address import ensure_store
 from tests.conftest import ROOT
 
 FROM_THE_ENVIRONMENT = (
     "MLFLOW_TRACKING_URI", "MLFLOW_HTTP_REQUEST_TIMEOUT", "MLFLOW_HTTP_REQUEST_MAX_RETRIES", "DVC_ROOT", "DVC_EXP_NAME",
 )  # fmt: skip
-
-
-@pytest.fixture(scope="session")
-def fresh_store(shared_folder: Path) -> Path:
-    folder = shared_folder / "store"
-    folder.mkdir(exist_ok=True)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DVC_ROOT", str(folder))
-        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
-        ensure_store()
-    return folder
 
 
 @pytest.fixture
