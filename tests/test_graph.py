@@ -85,6 +85,7 @@ HARMLESS = [
 ]
 
 
+@pytest.mark.slow  # tests/engine/test_fingerprint.py is quicker
 def test_an_edit_trains_a_method_and_those_built_on_it_or_nothing(project: Project):
     """Comments and docstrings of what decides; a metric, a table, launcher, tracking, progress, command line; then a
     number in a method that no cell asks for, in one that two stages train, in one that SafeECGMatch is built on."""

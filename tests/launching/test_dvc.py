@@ -151,6 +151,7 @@ def test_a_plain_kill_ends_dvc_too_and_loses_nothing(trained: Project, study: Pr
     goes_on(trained, study)
 
 
+@pytest.mark.slow
 def test_run_waits_for_a_dvc_that_is_at_work(project: Project) -> None:
     go, waiting = project.root / "go", "    time.sleep(0.1)\n\n\ndef train("
     begin = 'import time\nPath("begun").touch()\nwhile not Path("go").exists():\n'
